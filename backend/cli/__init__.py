@@ -1,0 +1,1 @@
+"""The `specdeck` command; each module holds the commands of one room."""

@@ -1,0 +1,211 @@
+"""Frozen types that cross the rooms: states, phases, samples, tokens and findings."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class RunState(StrEnum):
+    """State of one run of an engine; EXTERNAL is an engine that somebody else started."""
+
+    STOPPED = "STOPPED"
+    PREFLIGHT = "PREFLIGHT"
+    STARTING = "STARTING"
+    READY = "READY"
+    UNRESPONSIVE = "UNRESPONSIVE"
+    STOPPING = "STOPPING"
+    FAILED = "FAILED"
+    EXTERNAL = "EXTERNAL"
+
+
+class Health(StrEnum):
+    """What `/health` said: OK is 200 only; DEAD is 500 or 503; REFUSED means that nothing listens."""
+
+    OK = "ok"
+    DEAD = "dead"
+    TIMEOUT = "timeout"
+    REFUSED = "refused"
+
+
+class Severity(StrEnum):
+    """How much a finding matters; ERROR stops a start."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One result of a check before the start.
+
+    Attributes:
+        severity: ERROR stops the start unless `consent` says that a yes is enough.
+        what: what was found, one sentence.
+        why: why it matters.
+        fix: what to do next.
+        consent: True when the start may go on after an explicit yes.
+    """
+
+    severity: Severity
+    what: str
+    why: str = ""
+    fix: str = ""
+    consent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One step of an engine's start-up.
+
+    Attributes:
+        name: what is going on, in words.
+        started_s: seconds from the spawn to the first sign of this phase.
+        ended_s: seconds from the spawn to its end, None while it runs.
+        fraction: 0..1 where the log has a real count, else None.
+        detail: extra words from the log, for example "2 of 30 shards".
+        usual_s: how long this phase took in earlier runs, None if unknown.
+    """
+
+    name: str
+    started_s: float
+    ended_s: float | None = None
+    fraction: float | None = None
+    detail: str = ""
+    usual_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Why an engine failed.
+
+    Attributes:
+        cause: the first real error line of the log, or a sentence when the log has none.
+        exit_words: how the process ended, in words; "" while unknown.
+        log_line: 1-based line number of the cause in the log, None if it is not from the log.
+    """
+
+    cause: str
+    exit_words: str = ""
+    log_line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenChunk:
+    """One event of a chat stream.
+
+    Attributes:
+        text: new answer text; may be "" although tokens arrived (an unfinished character).
+        reasoning: new reasoning text.
+        n_tokens: tokens in this chunk, from the server's continuous usage; 0 for the role chunk.
+        finish_reason: set on the chunk that ends the answer, else None.
+    """
+
+    text: str
+    reasoning: str = ""
+    n_tokens: int = 0
+    finish_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatUsage:
+    """Figures of one finished answer, from the server's usage; times by the client's clock in seconds.
+
+    `ttft_s` runs from sending the request to the first token (answer or reasoning); `tokens_per_s` counts the
+    tokens after the first over the time after the first. None where nothing was measured.
+    """
+
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    ttft_s: float | None
+    tokens_per_s: float | None
+    finish_reason: str | None
+
+
+class Speculation(StrEnum):
+    """Whether the engine speculates: no counters at all, counters at rest, or counters that moved."""
+
+    OFF = "off"
+    IDLE = "idle"
+    COUNTING = "counting"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one engine showed over one interval; None is "unknown", never zero.
+
+    Attributes:
+        t: Unix time of the reading in seconds.
+        interval_s: seconds the rates span, None when there are no rates.
+        state: READY, UNRESPONSIVE or STOPPED.
+        generation_tokens_per_s: growth of `generation_tokens` over the interval.
+        prompt_tokens_per_s: growth of `prompt_tokens` over the interval.
+        acceptance_rate: accepted / drafted tokens, 0..1.
+        mean_acceptance_length: 1 + accepted / drafts.
+        acceptance_per_position: accepted at each position / drafts.
+        ttft_p50_s: median time to first token, and so on, from histogram bucket growth.
+        kv_cache_usage_ratio: mean over engines, 0..1.
+        requests_running: sum over engines; `requests_waiting` likewise.
+        steps_per_s: engine steps per second, summed over engines.
+        speculation: OFF, IDLE or COUNTING; None when unknown.
+    """
+
+    t: float
+    interval_s: float | None
+    state: RunState
+    generation_tokens_per_s: float | None = None
+    prompt_tokens_per_s: float | None = None
+    acceptance_rate: float | None = None
+    mean_acceptance_length: float | None = None
+    acceptance_per_position: tuple[float, ...] | None = None
+    ttft_p50_s: float | None = None
+    ttft_p95_s: float | None = None
+    itl_p50_s: float | None = None
+    itl_p95_s: float | None = None
+    kv_cache_usage_ratio: float | None = None
+    requests_running: float | None = None
+    requests_waiting: float | None = None
+    steps_per_s: float | None = None
+    speculation: Speculation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostSample:
+    """The machine at one moment, from psutil: CPU 0..1 over all cores since the last reading, bytes."""
+
+    t: float
+    cpu_ratio: float | None
+    memory_used_bytes: int
+    memory_total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessInfo:
+    """One process of a run: `memory_bytes` is its resident set, `state` the letter of /proc/PID/stat."""
+
+    pid: int
+    name: str
+    state: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """One run as anyone can see it from its folder and its processes.
+
+    Attributes:
+        owner_pid: process that supervises it, None when nobody does.
+        processes: living processes proven to belong to it.
+        stalled_s: length of the last stall in seconds, None if there was none.
+    """
+
+    run_id: str
+    profile: str
+    state: RunState
+    url: str
+    started_at: float
+    owner_pid: int | None = None
+    processes: tuple[ProcessInfo, ...] = field(default_factory=tuple)
+    cause: str = ""
+    exit_words: str = ""
+    phases: tuple[Phase, ...] = field(default_factory=tuple)
+    stalled_s: float | None = None

@@ -1,0 +1,1 @@
+"""From a profile to a running, healthy engine and back to nothing."""

@@ -1,0 +1,69 @@
+"""The user's settings: a small TOML file that is validated, and set aside when damaged."""
+
+import logging
+import tomllib
+from pathlib import Path
+
+import tomlkit
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from backend import paths
+
+log = logging.getLogger(__name__)
+
+
+class Settings(BaseModel):
+    """What a person can change for the whole program; times in seconds, sizes in bytes."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    schema_version: int = 1
+    stall_s: float = Field(
+        30.0, gt=0, description="an engine is called unresponsive after this long without any sign of life"
+    )
+    probe_timeout_s: float = Field(
+        10.0, gt=0, description="limit of the one-token request that checks a silent engine"
+    )
+    stop_grace_s: float = Field(
+        10.0, gt=0, description="how long a stopped engine may take before it is killed"
+    )
+    sample_interval_s: float = Field(1.0, ge=0.25, description="how often the engine's counters are read")
+    keep_runs: int = Field(20, ge=1, description="how many finished runs are kept")
+    keep_runs_bytes: int = Field(5_000_000_000, gt=0, description="how much disk finished runs may take")
+    engine_log_limit_bytes: int = Field(
+        200_000_000, ge=1_000_000, description="an engine log is cut when it grows past this"
+    )
+    torch_cpu_index: str = Field(
+        "https://download.pytorch.org/whl/cpu",
+        description="index of PyTorch's CPU wheels, asked only when the configured indexes lack them",
+    )
+    torch_cpu_index_timeout_s: float = Field(60.0, gt=0, description="how long to wait for that index")
+
+
+def load(file: Path | None = None) -> Settings:
+    """Read the settings; a damaged file is set aside with a message and the defaults are used.
+
+    Args:
+        file: the settings file, by default the user's.
+    """
+    file = file or paths.folders().settings_file
+    try:
+        return Settings.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return Settings()
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, ValidationError) as error:
+        aside = paths.set_aside(file)
+        log.warning("Settings were damaged (%s); the file is now %s and the defaults are used.", error, aside)
+        return Settings()
+
+
+def save(settings: Settings, file: Path | None = None) -> None:
+    """Write the settings, keeping comments and keys that this version does not know."""
+    file = file or paths.folders().settings_file
+    try:
+        document = tomlkit.parse(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        document = tomlkit.document()
+    for key, value in settings.model_dump().items():
+        document[key] = value
+    paths.write_atomic(file, tomlkit.dumps(document))

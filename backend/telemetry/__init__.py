@@ -1,0 +1,1 @@
+"""What the engine and the host measure, as typed samples."""

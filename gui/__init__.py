@@ -1,0 +1,1 @@
+"""The desktop window; everything it shows comes from the backend."""
