@@ -18,10 +18,14 @@ class RunState(StrEnum):
 
 
 class Health(StrEnum):
-    """What `/health` said: OK is 200 only; DEAD is 500 or 503; REFUSED means that nothing listens."""
+    """What `/health` said: OK is 200 only; DEAD is 500 or 503; REFUSED means that nothing listens.
+
+    ABSENT is 404: the server runs but has no such page, so it tells nothing about the engine.
+    """
 
     OK = "ok"
     DEAD = "dead"
+    ABSENT = "absent"
     TIMEOUT = "timeout"
     REFUSED = "refused"
 
@@ -111,7 +115,8 @@ class ChatUsage:
     """Figures of one finished answer, from the server's usage; times by the client's clock in seconds.
 
     `ttft_s` runs from sending the request to the first token (answer or reasoning); `tokens_per_s` counts the
-    tokens after the first over the time after the first. None where nothing was measured.
+    tokens after the first arrival over the time after it. None where nothing was measured. `finish_reason` is
+    "abort" for an answer that was cut short here.
     """
 
     prompt_tokens: int | None

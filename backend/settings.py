@@ -21,12 +21,8 @@ class Settings(BaseModel):
     stall_s: float = Field(
         30.0, gt=0, description="an engine is called unresponsive after this long without any sign of life"
     )
-    probe_timeout_s: float = Field(
-        10.0, gt=0, description="limit of the one-token request that checks a silent engine"
-    )
-    stop_grace_s: float = Field(
-        10.0, gt=0, description="how long a stopped engine may take before it is killed"
-    )
+    probe_timeout_s: float = Field(10.0, gt=0, description="limit of the one-token request that checks a silent engine")
+    stop_grace_s: float = Field(10.0, gt=0, description="how long a stopped engine may take before it is killed")
     sample_interval_s: float = Field(1.0, ge=0.25, description="how often the engine's counters are read")
     keep_runs: int = Field(20, ge=1, description="how many finished runs are kept")
     keep_runs_bytes: int = Field(5_000_000_000, gt=0, description="how much disk finished runs may take")

@@ -1,1 +1,62 @@
 """The `specdeck` command; each module holds the commands of one room."""
+
+import logging
+import sys
+from importlib import metadata
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+
+from backend.cli import doctor, engines, profiles, run, runs, watch
+from backend.errors import EngineError, UsageError, UserError
+
+app = typer.Typer(
+    help="Runs a local vLLM engine with speculative decoding: start, watch, chat, stop.",
+    no_args_is_help=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(run.run)
+app.command()(runs.status)
+app.command()(runs.stop)
+app.command()(watch.command(default_url=runs.only_url))
+app.command()(doctor.doctor)
+app.add_typer(engines.app, name="engines")
+app.add_typer(profiles.app, name="profiles")
+
+
+@app.callback(invoke_without_command=True)
+def _start(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"specdeck {metadata.version('specdeck')}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+    else:
+        return
+    raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; errors that a person can fix become a message and an exit code.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the engine failed.
+    """
+    logging.basicConfig(
+        level=logging.WARNING,
+        format="%(message)s",
+        handlers=[RichHandler(console=Console(stderr=True), show_time=False, show_path=False)],
+    )
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    try:
+        app()
+    except UserError as error:
+        console = Console(stderr=True, soft_wrap=True, highlight=False)
+        console.print(error.message, style="bold red", markup=False)
+        if error.what_to_do:
+            console.print(error.what_to_do, markup=False)
+        sys.exit(2 if isinstance(error, UsageError) else 3 if isinstance(error, EngineError) else 1)

@@ -1,0 +1,59 @@
+# Every target sets up what it needs by itself; the second time it is quick and needs no network.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+ARGS ?=
+N ?= 20
+ENGINE_TESTS := $(BIN)/pytest --durations=15
+
+.PHONY: run test test-engine check fix soak upgrade
+
+## the app, or (without a display) the demo in the terminal; make run ARGS="--for 20"
+run: $(READY)
+	@$(BIN)/specdeck run --yes-cpu $(ARGS)
+
+## quick tests and the few that need a real engine
+test: $(READY)
+	@$(BIN)/specdeck engines install --cpu --yes
+	$(ENGINE_TESTS) -m "not full"
+
+## every test, those with many engine starts too
+test-engine: $(READY)
+	@$(BIN)/specdeck engines install --cpu --yes
+	$(ENGINE_TESTS)
+
+## style, types and the layers of the house
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+## repair what a tool can repair
+fix: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+## N starts and stops of a real engine, a third with a SIGKILL; nothing may be left
+soak: $(READY)
+	@$(BIN)/specdeck engines install --cpu --yes
+	$(BIN)/python -P -m pytest -q -p no:randomly -m soak --soak-starts $(N) tests/e2e/test_soak.py
+
+## newest allowed versions into constraints.txt, kept only when all tests pass with them
+upgrade:
+	rm -rf .venv && $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	touch $(READY)
+	$(MAKE) check test
+	$(BIN)/python -m pip freeze --exclude-editable > constraints.txt
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Specdeck needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || \
+	  { echo "This Python cannot make environments; on Debian and Ubuntu: sudo apt-get install python3-venv"; exit 1; }
+	@echo "Setting up .venv ..."
+	@rm -f $(READY)
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	@touch $(READY)

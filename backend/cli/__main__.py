@@ -1,0 +1,5 @@
+"""Lets `python -P -m backend.cli` be the `specdeck` command."""
+
+from backend.cli import main
+
+main()

@@ -1,0 +1,139 @@
+"""`specdeck profiles`: list, show, copy and check launch profiles."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+
+from backend.errors import EngineEnvironmentError
+from backend.events import Finding, Severity
+from backend.launch import command, environments, profile_store
+from backend.launch.code_loading import code_loading
+from backend.launch.environments import EngineEnvironment
+from backend.launch.profile import Profile
+from backend.launch.profile_store import ProfileStore, StoredProfile
+
+app = typer.Typer(help="Launch profiles: what to run and how.", no_args_is_help=True)
+
+_Name = Annotated[str, typer.Argument(help="Name of a profile.")]
+_Engine = Annotated[str | None, typer.Option("--engine", help="Engine environment; by default the profile's.")]
+
+
+@app.command("list")
+def list_(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Show the profiles that ship and your own."""
+    stored = ProfileStore().list()
+    if as_json:
+        typer.echo(json.dumps([_as_dict(one) for one in stored], indent=1))
+        return
+    table = Table("name", "from", "target", "speculation", "needs")
+    for one in stored:
+        source = "Specdeck" if one.read_only else "you"
+        if one.profile is None:
+            table.add_row(one.name, source, "[red]damaged[/]", "", one.problem)
+        else:
+            table.add_row(one.name, source, one.profile.target.model, _speculation(one.profile), one.profile.hardware)
+    Console().print(table)
+
+
+@app.command()
+def show(
+    name: _Name,
+    *,
+    as_command: Annotated[bool, typer.Option("--command", help="Print the command that it runs.")] = False,
+    engine: _Engine = None,
+) -> None:
+    """Print a profile, or the command that starts its engine."""
+    store = ProfileStore()
+    if as_command:
+        profile = store.get(name)
+        environment = environments.choose(engine or profile.engine.environment, on_wait=_wait)
+        typer.echo(command.preview(profile, environment))
+        return
+    text = store.find(name).path.read_text(encoding="utf-8", errors="replace")
+    if sys.stdout.isatty():
+        Console().print(Syntax(text, "toml", background_color="default"))
+    else:
+        typer.echo(text, nl=False)
+
+
+@app.command()
+def copy(name: _Name, new_name: Annotated[str, typer.Argument(help="Name of the copy.")]) -> None:
+    """Copy a profile to one of your own, which you can change."""
+    typer.echo(f"Copied to {ProfileStore().copy(name, new_name)}; change it in a text editor.")
+
+
+@app.command()
+def check(
+    name: Annotated[str | None, typer.Argument(help="Name of a profile, or a file; by default all profiles.")] = None,
+    *,
+    engine: _Engine = None,
+) -> None:
+    """Check profiles, also against the installed vLLM if there is one; exit code 1 if one cannot be used."""
+    failed = False
+    for stored in _wanted(name):
+        environment, missing = (None, "") if stored.profile is None else _environment(stored.profile, engine)
+        findings = _findings(stored, environment, missing)
+        against = f"vLLM {environment.probe.version} ({environment.id})" if environment and environment.probe else ""
+        if not findings:
+            typer.echo(f"{stored.name}: fine for {against}")
+        for finding in findings:
+            typer.echo(f"{stored.name}: {finding.severity}: {' '.join(filter(None, (finding.what, finding.fix)))}")
+            failed = failed or finding.severity is Severity.ERROR
+    if failed:
+        raise typer.Exit(1)
+
+
+def _wanted(name: str | None) -> tuple[StoredProfile, ...]:
+    if name is None:
+        return ProfileStore().list()
+    if "/" in name or name.endswith(".toml"):
+        return (profile_store.read(Path(name).expanduser(), read_only=True),)
+    return (ProfileStore().find(name),)
+
+
+def _findings(stored: StoredProfile, environment: EngineEnvironment | None, missing: str) -> list[Finding]:
+    if stored.profile is None:
+        return [Finding(Severity.ERROR, stored.problem)]
+    found = [
+        Finding(Severity.NOTE, f"{one.field} {one.why}; you will be asked before a start.")
+        for one in code_loading(stored.profile)
+    ]
+    if environment is None:
+        return [*found, Finding(Severity.NOTE, f"Only the file was checked, not the options: {missing}")]
+    return [*found, *command.check(stored.profile, environment)]
+
+
+def _environment(profile: Profile, engine: str | None) -> tuple[EngineEnvironment | None, str]:
+    """Return the environment to check against, or None and why there is none; an unknown name is an error."""
+    try:
+        return environments.choose(engine or profile.engine.environment, on_wait=_wait), ""
+    except EngineEnvironmentError as error:
+        return None, str(error)
+
+
+def _wait(words: str) -> None:
+    typer.echo(words, err=True)
+
+
+def _speculation(profile: Profile) -> str:
+    spec = profile.speculation
+    if not spec.on:
+        return "off"
+    count = f", {spec.num_speculative_tokens} tokens" if spec.num_speculative_tokens else ""
+    return f"{spec.method or 'by model'}{count}" + (f"\n{spec.model}" if spec.model else "")
+
+
+def _as_dict(stored: StoredProfile) -> dict[str, object]:
+    return {
+        "name": stored.name,
+        "path": str(stored.path),
+        "read_only": stored.read_only,
+        "problem": stored.problem or None,
+        "profile": stored.profile.model_dump(mode="json", by_alias=True, exclude_none=True) if stored.profile else None,
+    }

@@ -1,0 +1,199 @@
+"""Control: the one object a front end holds; it wires the rooms and hands each what it needs of another."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+
+from backend import paths, settings
+from backend.checkpoints import catalog
+from backend.checkpoints.catalog import BUILT_PREFIX, ModelFiles, ModelState
+from backend.errors import EngineError, ModelError
+from backend.events import Finding, HostSample, RunStatus, Sample
+from backend.launch import command, leftovers, preflight, run_folder
+from backend.launch.ending import TEMP_PREFIX
+from backend.launch.environments import EngineEnvironment
+from backend.launch.leftovers import Leftover
+from backend.launch.profile import Profile
+from backend.launch.profile_store import ProfileStore
+from backend.launch.run_folder import RunFolder
+from backend.launch.supervisor import ENDED, Supervisor
+from backend.telemetry.history import History
+from backend.telemetry.host import HostReader
+from backend.telemetry.sampler import Sampler
+
+log = logging.getLogger(__name__)
+
+_HUB_TIMEOUT_S = 10.0
+
+
+class Control:
+    """Starts, adopts, watches and ends engines, and knows the profiles.
+
+    Coroutines belong to the event loop that runs them; the other methods may block for a moment (disk, /proc) and
+    a window calls them from a worker thread.
+
+    Attributes:
+        settings: the user's settings, read once.
+        profiles: presets and the user's own profiles.
+    """
+
+    def __init__(self) -> None:
+        self.settings = settings.load()
+        self.profiles = ProfileStore()
+        self._folders = paths.folders()
+
+    # ---- before a start --------------------------------------------------------------------------------------
+
+    def check(self, profile: Profile, environment: EngineEnvironment) -> list[Finding]:
+        """Return what speaks against a start; blocking, and asks the hub for the size of missing weights."""
+        found = preflight.check_environment(environment)
+        if not found:
+            found += command.check(profile, environment)
+        found += preflight.check_port(profile.server.host, profile.server.port)
+        found += preflight.check_weights(
+            [(files, *self._size(profile, files)) for files in self.missing_models(profile) if not _is_built(files)]
+        )
+        return found
+
+    def missing_models(self, profile: Profile) -> list[ModelFiles]:
+        """Return the target and draft that are not whole on this machine."""
+        wanted = [(profile.target.model, profile.target.revision)]
+        if profile.speculation.model is not None:
+            wanted.append((profile.speculation.model, profile.speculation.revision))
+        located = [catalog.locate(model, revision=revision, built=self._folders.models) for model, revision in wanted]
+        return [files for files in located if files.state is not ModelState.COMPLETE]
+
+    def _size(self, profile: Profile, files: ModelFiles) -> tuple[int | None, bool]:
+        """Bytes to download, and whether that is only the profile's approximate figure."""
+        is_target = files.model == profile.target.model
+        revision = profile.target.revision if is_target else profile.speculation.revision
+        try:
+            whole = catalog.hub_size(files.model, revision, timeout_s=_HUB_TIMEOUT_S)
+        except ModelError:
+            known = profile.target.download_bytes if is_target else profile.speculation.download_bytes
+            return (None if known is None else max(0, known - files.present_bytes)), True
+        return max(0, whole - files.present_bytes), False
+
+    # ---- runs --------------------------------------------------------------------------------------------------
+
+    async def start(
+        self, profile: Profile, environment: EngineEnvironment, *, on_change: Callable[[Supervisor], None]
+    ) -> Supervisor:
+        """Spawn the engine of a profile and supervise it.
+
+        Weights that are missing are fetched by vLLM: ask before, with `check`.
+
+        Raises:
+            UserError: the profile does not fit the environment, or the engine cannot be spawned.
+        """
+        run_folder.prune(self._folders.runs, keep=self.settings.keep_runs, keep_bytes=self.settings.keep_runs_bytes)
+        folder = RunFolder.create(self._folders.runs, profile.name)
+        # Short and outside the run's folder: sockets in it have paths of at most 107 bytes.
+        temp_dir = Path(tempfile.mkdtemp(prefix=TEMP_PREFIX))
+        offline = not await asyncio.to_thread(self.missing_models, profile)
+        try:
+            launch = command.build(
+                profile,
+                environment=environment,
+                run_id=folder.run_id,
+                temp_dir=temp_dir,
+                models=self._folders.models,
+                api_key=secrets.token_urlsafe(32) if profile.server.api_key else None,
+                offline=offline,
+                base_env=os.environ,
+            )
+            return await Supervisor.start(
+                folder,
+                launch,
+                temp_dir=temp_dir,
+                settings=self.settings,
+                usual=self._usual(profile.name),
+                on_change=on_change,
+            )
+        except BaseException:
+            shutil.rmtree(temp_dir, ignore_errors=True)
+            if folder.record() is None:
+                shutil.rmtree(folder.path, ignore_errors=True)
+            raise
+
+    async def adopt(self, folder: RunFolder, *, on_change: Callable[[Supervisor], None]) -> Supervisor | None:
+        """Supervise an engine that was left running; None when somebody else does, or it has died."""
+        record = folder.record()
+        usual = self._usual(record.profile) if record else {}
+        return await Supervisor.adopt(folder, settings=self.settings, usual=usual, on_change=on_change)
+
+    def leftovers(self) -> list[Leftover]:
+        """Return runs without an owner: engines to adopt, and orphans."""
+        return leftovers.survey(self._folders.runs)
+
+    def live_runs(self) -> list[RunStatus]:
+        """Return every run that lives, whoever supervises it."""
+        return leftovers.live_runs(self._folders.runs)
+
+    def run(self, run_id: str) -> RunFolder:
+        """Return the folder of a run."""
+        return RunFolder(self._folders.runs / run_id)
+
+    async def stop(self, run_id: str, *, hurry: asyncio.Event) -> str:
+        """End a run, whoever supervises it; returns what could not be ended, in words, "" normally.
+
+        An owner that lives is asked to, and does it; without one we climb down the ladder ourselves.
+
+        Args:
+            run_id: the run.
+            hurry: when set, KILL comes at once.
+
+        Raises:
+            EngineError: the owner did not end it in time.
+        """
+        folder = self.run(run_id)
+        folder.request_stop()
+        limit_s = 2 * self.settings.stop_grace_s + 15
+        deadline = asyncio.get_running_loop().time() + limit_s
+        while (owner := folder.owner_pid()) is not None:
+            if asyncio.get_running_loop().time() > deadline:
+                raise EngineError(
+                    f"Process {owner} supervises {run_id} and did not end it within {limit_s:.0f} s.",
+                    "End that process, then run `specdeck stop` again.",
+                )
+            await asyncio.sleep(0.1)
+        for leftover in await asyncio.to_thread(self.leftovers):
+            if leftover.folder.run_id == run_id:
+                return await leftovers.end(leftover, grace_s=self.settings.stop_grace_s, hurry=hurry)
+        return ""
+
+    def _usual(self, profile: str) -> dict[str, float]:
+        return run_folder.usual_phases(run_folder.all_runs(self._folders.runs), profile=profile)
+
+    # ---- watching ----------------------------------------------------------------------------------------------
+
+    async def samples(self, run: Supervisor, history: History) -> AsyncGenerator[tuple[Sample, HostSample], None]:
+        """Sample a run and the host at the set interval, into `history`, until the run ends.
+
+        The supervisor learns from each reading whether the engine's counters still move.
+        """
+        sampler = Sampler(run.api, interval_s=self.settings.sample_interval_s)
+        host = HostReader()
+        async with contextlib.aclosing(sampler.samples()) as readings:
+            async for sample in readings:
+                if run.state in ENDED:
+                    return
+                current = sampler.reading if sample.requests_running is not None else None
+                run.observe(
+                    current.counters if current else None,
+                    requests_outstanding=bool((sample.requests_running or 0) + (sample.requests_waiting or 0)),
+                )
+                machine = host.read()
+                history.append(sample)
+                history.append_host(machine)
+                yield sample, machine
+
+
+def _is_built(files: ModelFiles) -> bool:
+    return files.model.startswith(BUILT_PREFIX)

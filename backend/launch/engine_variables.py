@@ -1,0 +1,101 @@
+"""The environment variables of an engine: the user's, cleaned, with what a run needs and the profile adds."""
+
+import fnmatch
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from backend.launch.engine_options import is_loopback
+from backend.launch.probe import Probe
+from backend.launch.profile import Profile
+from backend.launch.profile_types import GIB
+
+# Inherited by accident from a shell or from our own environment, each has broken engines or their figures.
+_REMOVED = (
+    "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_PRELOAD", "QT_*", "VLLM_PORT", "PROMETHEUS_MULTIPROC_DIR",
+    "SPECDECK_*", "VLLM_API_KEY", "VLLM_TARGET_DEVICE",
+)  # fmt: skip
+
+
+def clean(base: Mapping[str, str]) -> dict[str, str]:
+    """Return `base` without the variables that must not reach an engine."""
+    return {name: value for name, value in base.items() if not any(fnmatch.fnmatchcase(name, p) for p in _REMOVED)}
+
+
+def build_variables(
+    profile: Profile,
+    *,
+    probe: Probe,
+    run_id: str,
+    temp_dir: Path,
+    api_key: str | None,
+    offline: bool,
+    base_env: Mapping[str, str],
+    cores: Sequence[int] | None = None,
+) -> dict[str, str]:
+    """Return the whole environment of the engine.
+
+    Args:
+        profile: what to run; its own variables win over ours.
+        probe: what the installed vLLM is.
+        run_id: marks every process of the run.
+        temp_dir: private folder for temporary files.
+        api_key: key that the server asks for, None for none.
+        offline: True keeps vLLM from asking the hub.
+        base_env: the user's variables.
+        cores: CPU numbers that the engine may use, by default those that we may use.
+    """
+    env = clean(base_env)
+    if is_loopback(profile.server.host):
+        # Else vLLM opens its inner sockets at the machine's outer address.
+        env.setdefault("VLLM_HOST_IP", "127.0.0.1")
+    env |= {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "DO_NOT_TRACK": "1",
+        "PYTHONUNBUFFERED": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+    if offline:
+        env["HF_HUB_OFFLINE"] = "1"
+    if probe.platform == "cpu":
+        env |= _cpu(profile, cores=cores)
+    env |= profile.env
+    env |= {
+        "PYTHONSAFEPATH": "1",
+        "SPECDECK_RUN_ID": run_id,
+        # Without it vLLM's process titles overwrite the block that proves whose process it is.
+        "SPT_NOENV": "1",
+        "TMPDIR": str(temp_dir),
+    }
+    if api_key is not None:
+        env["VLLM_API_KEY"] = api_key
+    return env
+
+
+def _cpu(profile: Profile, *, cores: Sequence[int] | None) -> dict[str, str]:
+    env = {"VLLM_TARGET_DEVICE": "cpu", "VLLM_CPU_KVCACHE_SPACE": str(_kv_cache_gib(profile))}
+    parallel = profile.parallel
+    if (parallel.data_parallel_size or 1) > 1:
+        env["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+        return env
+    ranks = (parallel.tensor_parallel_size or 1) * (parallel.pipeline_parallel_size or 1)
+    if ranks > 1:  # "auto" would take one NUMA node for each rank, and most machines have one
+        env["VLLM_CPU_OMP_THREADS_BIND"] = _binding(sorted(cores or os.sched_getaffinity(0)), ranks)
+    return env
+
+
+def _kv_cache_gib(profile: Profile) -> int:
+    """Whole GiB, since the variable takes no fraction and overrules the size in bytes."""
+    if profile.memory.cpu_kv_cache_gib is not None:
+        return profile.memory.cpu_kv_cache_gib
+    if profile.memory.kv_cache_bytes is not None:
+        return -(-profile.memory.kv_cache_bytes // GIB)
+    return 1
+
+
+def _binding(cores: Sequence[int], ranks: int) -> str:
+    """Return one set of cores for each rank, "0,1|2,3"; with fewer cores than ranks they share."""
+    if len(cores) < ranks:
+        return "|".join(str(cores[rank % len(cores)]) for rank in range(ranks))
+    share = len(cores) // ranks
+    return "|".join(",".join(map(str, cores[rank * share : (rank + 1) * share])) for rank in range(ranks))

@@ -1,0 +1,118 @@
+"""Runs that nobody supervises any more: engines that can be adopted, and orphans, found by proof only."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from backend.events import RunState, RunStatus
+from backend.launch import ending, processes
+from backend.launch.run_folder import RunFolder, RunRecord, all_runs
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A run that lives without an owner.
+
+    Attributes:
+        status: what front ends show, with its processes and their memory.
+        adoptable: its API server lives, so it can be supervised again; False for mere orphans.
+    """
+
+    folder: RunFolder
+    record: RunRecord
+    status: RunStatus
+    adoptable: bool
+
+    @property
+    def memory_bytes(self) -> int:
+        """Resident memory of all its processes."""
+        return sum(process.memory_bytes for process in self.status.processes)
+
+
+def _open_runs(runs: Path) -> Iterator[tuple[RunFolder, RunRecord]]:
+    for folder in all_runs(runs):
+        record = folder.record()
+        if record is not None and record.ended_at is None:
+            yield folder, record
+
+
+def survey(runs: Path) -> list[Leftover]:
+    """Return every unowned run with living processes; those that died unseen are closed on the way.
+
+    Blocking: reads the environment of every process.
+    """
+    found = []
+    for folder, record in _open_runs(runs):
+        if folder.owner_pid() is not None:
+            continue
+        stats = processes.members(record.identity)
+        if stats:
+            found.append(Leftover(folder, record, _status(folder, record, stats), adoptable=_has_leader(record)))
+        else:
+            _close(folder, record)
+    return found
+
+
+def live_runs(runs: Path) -> list[RunStatus]:
+    """Return every run that has living processes or an owner, owned or not, oldest first. Blocking."""
+    found = []
+    for folder, record in _open_runs(runs):
+        stats = processes.members(record.identity)
+        if stats or folder.owner_pid() is not None:
+            found.append(_status(folder, record, stats))
+    return found
+
+
+async def end(leftover: Leftover, *, grace_s: float, hurry: asyncio.Event | None = None) -> str:
+    """End an unowned run and clean up behind it; returns what could not be ended, in words, "" normally.
+
+    Somebody who adopts it meanwhile is asked to stop it instead.
+    """
+    leftover.folder.request_stop()
+    lock = leftover.folder.take_ownership()
+    if lock is None:
+        return ""  # its new owner has read the request
+    try:
+        record = leftover.record
+        held = processes.shared_memory_of(await asyncio.to_thread(processes.members, record.identity))
+        record.shared_memory = sorted(held | set(record.shared_memory))
+        left = await ending.end_processes(record.identity, grace_s=grace_s, hurry=hurry or asyncio.Event())
+        if not left:
+            await asyncio.to_thread(_close, leftover.folder, record)
+        return ending.unkillable_words(left)
+    finally:
+        lock.release()
+
+
+def _has_leader(record: RunRecord) -> bool:
+    return not processes.leader_gone(record.identity)
+
+
+def _status(folder: RunFolder, record: RunRecord, stats: list[processes.Stat]) -> RunStatus:
+    owner = folder.owner_pid()
+    state = record.state
+    if owner is None and not _has_leader(record):
+        state = RunState.FAILED
+    return RunStatus(
+        run_id=folder.run_id,
+        profile=record.profile,
+        state=state,
+        url=record.url,
+        started_at=record.created_at,
+        owner_pid=owner,
+        processes=processes.describe(stats),
+        cause=record.cause,
+        exit_words=record.exit_words,
+    )
+
+
+def _close(folder: RunFolder, record: RunRecord) -> None:
+    """Write down the end of a run that nobody watched, and remove its files."""
+    ending.remove_files(shared_memory=record.shared_memory, temp_dir=Path(record.temp_dir))
+    record.ended_at = time.time()
+    record.state = RunState.STOPPED if folder.stop_requested() else RunState.FAILED
+    if record.state is RunState.FAILED and not record.cause:
+        record.cause = "The run ended while nobody supervised it."
+    folder.write(record)

@@ -1,0 +1,193 @@
+"""The folder of one run: its record, its log, its owner's lock and the wish to stop it."""
+
+import fcntl
+import logging
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from backend import paths
+from backend.events import RunState
+from backend.launch.processes import Identity
+
+log = logging.getLogger(__name__)
+
+
+class RunRecord(BaseModel):
+    """What `run.json` holds; times are Unix seconds, None for what did not happen (yet)."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    schema_version: int = 1
+    run_id: str
+    profile: str
+    environment: str
+    host: str
+    port: int
+    url: str
+    served_model_name: str
+    argv: list[str]
+    state: RunState = RunState.STARTING  # as its owner last saw it
+    temp_dir: str
+    created_at: float
+    boot_id: str
+    pid: int | None = None
+    start_ticks: int | None = None
+    ready_at: float | None = None
+    phases: list[tuple[str, float]] = []  # name and seconds, in the order of the start-up
+    shared_memory: list[str] = []
+    ended_at: float | None = None
+    exit_words: str = ""
+    cause: str = ""
+    cause_line: int | None = None
+
+    @property
+    def identity(self) -> Identity:
+        """What proves a process to be of this run."""
+        return Identity(self.run_id, self.boot_id, self.pid, self.start_ticks)
+
+
+class OwnerLock:
+    """Held by the one process that supervises a run; the kernel frees it however that process ends."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def release(self) -> None:
+        """Give the run up, so that another process may supervise it."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+
+class RunFolder:
+    """One run on disk; every method reads or writes the files as they are now."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.log_file = path / "engine.log"
+        self._record_file = path / "run.json"
+        self._lock_file = path / "owner.lock"
+        self._stop_file = path / "stop.requested"
+        self._key_file = path / "api_key"
+
+    @classmethod
+    def create(cls, runs: Path, profile: str) -> Self:
+        """Make the folder of a new run; its name is the run id."""
+        run_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{profile}-{secrets.token_hex(3)}"
+        path = runs / run_id
+        path.mkdir(parents=True, mode=0o700)
+        return cls(path)
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run, which is the folder's name."""
+        return self.path.name
+
+    def write(self, record: RunRecord) -> None:
+        """Write `run.json`."""
+        paths.write_atomic(self._record_file, record.model_dump_json(indent=1) + "\n")
+
+    def record(self) -> RunRecord | None:
+        """Read `run.json`; None when there is none, or it was damaged (then it is set aside)."""
+        try:
+            return RunRecord.model_validate_json(self._record_file.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValidationError:
+            aside = paths.set_aside(self._record_file)
+            log.warning("The record of run %s was damaged; it is now %s.", self.run_id, aside)
+            return None
+
+    def write_key(self, api_key: str) -> None:
+        """Keep the engine's API key for other front ends of the same person."""
+        paths.write_atomic(self._key_file, api_key)
+
+    def key(self) -> str | None:
+        """Return the engine's API key, None if it has none."""
+        try:
+            return self._key_file.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+
+    def request_stop(self) -> None:
+        """Say that somebody wants this run to end, so that every watcher calls its end STOPPED, not FAILED."""
+        paths.write_atomic(self._stop_file, f"{os.getpid()}\n")
+
+    def stop_requested(self) -> bool:
+        """Whether somebody asked for the end of this run."""
+        return self._stop_file.exists()
+
+    def take_ownership(self) -> OwnerLock | None:
+        """Become the one supervisor of this run; None when another living process is."""
+        handle = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        return OwnerLock(handle)
+
+    def owner_pid(self) -> int | None:
+        """Return the pid of the process that supervises this run, None when nobody does."""
+        try:
+            handle = os.open(self._lock_file, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            text = os.pread(handle, 32, 0).decode().strip()
+            return int(text) if text.isdigit() else None
+        finally:
+            os.close(handle)
+        return None
+
+    def size_bytes(self) -> int:
+        """How much disk the folder takes."""
+        return sum(file.stat().st_size for file in self.path.iterdir() if file.is_file())
+
+
+def all_runs(runs: Path) -> list[RunFolder]:
+    """Return every run on disk, oldest first (ids begin with the time)."""
+    if not runs.is_dir():
+        return []
+    return [RunFolder(path) for path in sorted(runs.iterdir()) if path.is_dir()]
+
+
+def usual_phases(folders: Iterable[RunFolder], *, profile: str, newest: int = 5) -> dict[str, float]:
+    """Return how long each phase of this profile's start usually takes: the median of the newest ready runs."""
+    seconds: dict[str, list[float]] = {}
+    found = 0
+    for folder in sorted(folders, key=lambda folder: folder.run_id, reverse=True):
+        record = folder.record() if f"-{profile}-" in folder.run_id else None
+        if record is None or record.profile != profile or record.ready_at is None:
+            continue
+        for name, length in record.phases:
+            seconds.setdefault(name, []).append(length)
+        found += 1
+        if found == newest:
+            break
+    return {name: sorted(lengths)[len(lengths) // 2] for name, lengths in seconds.items()}
+
+
+def prune(runs: Path, *, keep: int, keep_bytes: int) -> None:
+    """Delete the oldest finished runs beyond `keep` or `keep_bytes`; a run that may still live is never touched."""
+    total = 0
+    finished = 0
+    for folder in reversed(all_runs(runs)):
+        record = folder.record()
+        if record is None or record.ended_at is None or folder.owner_pid() is not None:
+            continue
+        finished += 1
+        total += folder.size_bytes()
+        if finished > keep or (total > keep_bytes and finished > 1):
+            shutil.rmtree(folder.path, ignore_errors=True)
