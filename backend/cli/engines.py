@@ -41,7 +41,9 @@ def list_(*, as_json: _Json = False) -> None:
     if not known and not found:
         typer.echo("No vLLM yet. Install one with `specdeck engines install`, or add yours: `engines add PATH`.")
         return
-    table = Table("id", "state", "vLLM", "platform", "folder", "remarks")
+    table = Table()
+    for title in ("id", "state", "vLLM", "platform", "folder", "remarks"):
+        table.add_column(title, no_wrap=title == "id", overflow="fold")
     for environment in known + found:
         remark = "installed by Specdeck" if environment.managed else "added"
         if environment in found:

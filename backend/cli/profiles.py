@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
+from rich.text import Text
 
 from backend.errors import EngineEnvironmentError
 from backend.events import Finding, Severity
@@ -31,13 +32,15 @@ def list_(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")
     if as_json:
         typer.echo(json.dumps([_as_dict(one) for one in stored], indent=1))
         return
-    table = Table("name", "from", "target", "speculation", "needs")
+    table = Table("name", "from", "what", "speculation", "needs")
+    table.columns[0].no_wrap = True  # a name that is cut short cannot be typed again
     for one in stored:
         source = "Specdeck" if one.read_only else "you"
         if one.profile is None:
-            table.add_row(one.name, source, "[red]damaged[/]", "", one.problem)
+            table.add_row(one.name, source, Text("damaged", style="red"), "", Text(one.problem))
         else:
-            table.add_row(one.name, source, one.profile.target.model, _speculation(one.profile), one.profile.hardware)
+            what, needs = Text(one.profile.shown_title), Text(one.profile.hardware)
+            table.add_row(one.name, source, what, _speculation(one.profile), needs)
     Console().print(table)
 
 
@@ -121,12 +124,12 @@ def _wait(words: str) -> None:
     typer.echo(words, err=True)
 
 
-def _speculation(profile: Profile) -> str:
+def _speculation(profile: Profile) -> Text:
     spec = profile.speculation
     if not spec.on:
-        return "off"
+        return Text("off")
     count = f", {spec.num_speculative_tokens} tokens" if spec.num_speculative_tokens else ""
-    return f"{spec.method or 'by model'}{count}" + (f"\n{spec.model}" if spec.model else "")
+    return Text(f"{spec.method or 'by its model'}{count}")
 
 
 def _as_dict(stored: StoredProfile) -> dict[str, object]:

@@ -126,10 +126,6 @@ def remove(environment_id: str) -> EngineEnvironment:
     if not environment.managed:
         _save_registry({name: entry for name, entry in _registry().items() if name != environment_id})
     else:
-        if pids := _running_from(environment.folder):
-            raise EngineEnvironmentError(
-                f"A process still runs from {environment.folder} (pid {pids[0]}).", "Stop that engine first."
-            )
         with install_lock.hold():
             delete_managed(environment.folder)
     probe_runner.forget(environment.python)
@@ -137,8 +133,14 @@ def remove(environment_id: str) -> EngineEnvironment:
 
 
 def delete_managed(folder: Path) -> None:
-    """Delete an environment of ours; the caller holds the install lock, and a cut-off delete is never used."""
+    """Delete an environment of ours; the caller holds the install lock, and a cut-off delete is never used.
+
+    Raises:
+        EngineEnvironmentError: a process runs from it.
+    """
     assert folder.parent == paths.folders().engines, folder
+    if pids := _running_from(folder):
+        raise EngineEnvironmentError(f"A process still runs from {folder} (pid {pids[0]}).", "Stop that engine first.")
     engine_folder.write_marker(folder, state="removing", distribution="", version="")
     shutil.rmtree(folder)
 

@@ -5,6 +5,7 @@ import re
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+from pydantic.config import JsonDict
 
 GIB = 1024**3
 
@@ -39,7 +40,7 @@ def setting(
         strict: False where TOML cannot write the exact Python type (a tuple is an array there).
         limits: constraints of pydantic, for example ``ge=1``.
     """
-    extra = {"unit": unit, "flag": flag, "gpu_only": gpu_only}
+    extra: JsonDict = {"unit": unit, "flag": flag, "gpu_only": gpu_only}
     return Field(default, title=title, description=description, strict=strict, json_schema_extra=extra, **limits)
 
 

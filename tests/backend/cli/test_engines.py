@@ -13,9 +13,10 @@ from backend import paths
 from backend.cli import engines
 from backend.errors import EngineEnvironmentError, InstallRefusedError, UsageError
 from backend.hardware import Gpu, NvidiaDriver
-from backend.launch import environments
+from backend.launch import environments, machine
 from backend.launch.environments import EnvironmentState
 from backend.launch.install_plan import MachineFacts, PythonFacts
+from backend.telemetry import nvml
 from tests.fakes.engine_wheels import build_engine_wheels
 
 RECORDED = Path(__file__).parents[2] / "data" / "vllm_0.32.0_probe.json"
@@ -30,10 +31,10 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setattr(environments, "find_installed", lambda: ())
-    monkeypatch.setattr(engines.nvml, "ask_child", lambda: "no library")
+    monkeypatch.setattr(nvml, "ask_child", lambda: "no library")
     base = PythonFacts(Path(sys.base_prefix) / "bin/python3", sys.version_info[:2], has_venv=True)
     monkeypatch.setattr(
-        engines.machine,
+        machine,
         "machine_facts",
         lambda driver, problem: MachineFacts(driver, problem, (base,), 100_000_000_000),
     )
@@ -132,7 +133,7 @@ def test_wrong_use() -> None:
 
 def test_yes_to_the_cpu_build_is_no_yes_to_the_cuda_build(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = NvidiaDriver("580.95.05", (13, 0), (Gpu("GPU-1", "H200", None, None),))
-    monkeypatch.setattr(engines.nvml, "ask_child", lambda: driver)
+    monkeypatch.setattr(nvml, "ask_child", lambda: driver)
     console = quiet()
     with pytest.raises(InstallRefusedError) as caught:
         engines.ensure_engine(yes_cpu=True, console=console)

@@ -150,7 +150,7 @@ def test_a_gap_is_one_line_of_nulls_each_and_then_spanned(fault: Step, state: st
     assert math.isclose(back["interval_s"], back["t"] - first["t"], abs_tol=0.02)
     assert back["interval_s"] > 2.2 * INTERVAL
     # Answers or not, the lines keep their rhythm.
-    assert more["t"] - gap["t"] < 1.8 * INTERVAL
+    assert back["t"] - first["t"] < 5 * INTERVAL
 
 
 def test_a_restart_during_a_gap_is_seen() -> None:

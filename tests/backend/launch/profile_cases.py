@@ -34,7 +34,7 @@ def environment(**changes: Any) -> EngineEnvironment:
     )
 
 
-CUDA = {"platform": "cuda", "distribution": "vllm", "serve_module": "vllm.entrypoints.cli.main"}
+CUDA: dict[str, Any] = {"platform": "cuda", "distribution": "vllm", "serve_module": "vllm.entrypoints.cli.main"}
 
 lines = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=12).filter(
     lambda text: not text.startswith("-")

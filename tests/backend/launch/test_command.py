@@ -17,7 +17,7 @@ from backend.launch.profile import Profile
 from backend.launch.profile_store import ProfileStore
 from tests.backend.launch.profile_cases import CUDA, environment, profiles
 
-CPU_SERVE = {"serve_module": "vllm.entrypoints.cli.main"}
+CPU_SERVE: dict[str, Any] = {"serve_module": "vllm.entrypoints.cli.main"}
 DIRTY = {
     "PATH": "/usr/bin", "HOME": "/home/me", "HF_TOKEN": "hf-token", "PYTHONPATH": "/x", "PYTHONHOME": "/x",
     "VIRTUAL_ENV": "/x", "LD_PRELOAD": "/x.so", "QT_QPA_PLATFORM": "xcb", "VLLM_PORT": "5000",

@@ -1,4 +1,4 @@
-"""Every preset's command line, and one with every field set, goes through the parser of a real vLLM; no engine is started."""
+"""Every preset, and a profile with every field set, through the parser of a real vLLM; no engine is started."""
 
 import json
 import subprocess

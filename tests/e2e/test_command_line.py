@@ -1,0 +1,208 @@
+"""`specdeck run`, `status` and `stop` as processes, with the fake vLLM behind them."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.backend.launch import runs as helpers
+from tests.backend.launch.runs import listening, session_members
+from tests.e2e.fake_environment import CommandLine, Running
+
+
+@pytest.fixture
+def specdeck(tmp_path: Path, no_leaks: None) -> Iterator[CommandLine]:
+    """The command line; whatever a failing test leaves of its engines is killed by pid."""
+    line = CommandLine(tmp_path / "line")
+    yield line
+    for run in line.status():
+        for process in run["processes"]:
+            os.kill(process["pid"], signal.SIGKILL)
+
+
+@pytest.fixture
+def running(specdeck: CommandLine) -> Iterator[Running]:
+    """`specdeck run mine`, ready and after its chat."""
+    command = specdeck.begin("run", "mine", "--chat", "hello")
+    command.wait_for("tokens/s, first token")
+    yield command
+    command.close()
+
+
+def _session(specdeck: CommandLine) -> int:
+    """Session of the one engine, from the test's own look at /proc: the group of whoever listens on the port."""
+    (run,) = specdeck.status()
+    sessions = {os.getsid(process["pid"]) for process in run["processes"]}
+    assert len(sessions) == 1
+    return sessions.pop()
+
+
+def _nothing_left(specdeck: CommandLine, session: int) -> None:
+    assert session_members(session) == {}
+    assert not listening(specdeck.port)
+    assert specdeck.status() == []
+
+
+def test_run_chats_shows_numbers_and_stops(specdeck: CommandLine) -> None:
+    done = specdeck("run", "mine", "--chat", "hello", "--for", "2.5")
+    assert done.returncode == 0, done.stderr
+    assert "> hello" in done.stdout
+    assert "Draft acceptance" in done.stdout
+    assert done.stdout.count("READY") >= 2
+    assert "Loading Python" in done.stderr
+    assert not listening(specdeck.port)
+    assert specdeck.status() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_stop_the_engine(specdeck: CommandLine, running: Running, number: signal.Signals) -> None:
+    session = _session(specdeck)
+    running.signal(number)
+    assert running.end() == 0, running.err
+    assert "nothing is left" in running.err or "is left of it" in running.err
+    _nothing_left(specdeck, session)
+
+
+def test_a_signal_during_the_start_stops_it(specdeck: CommandLine) -> None:
+    command = specdeck.begin("run", "mine", fake="--start-delay 60")
+    command.wait_for("Starting mine")
+    helpers.wait_for(lambda: specdeck.status() and len(specdeck.status()[0]["processes"]) >= 1)
+    session = _session(specdeck)
+    command.signal(signal.SIGINT)
+    assert command.end() == 0, command.err
+    _nothing_left(specdeck, session)
+
+
+def test_a_second_signal_does_not_wait_for_the_grace(specdeck: CommandLine) -> None:
+    config = Path(os.environ["XDG_CONFIG_HOME"]) / "specdeck" / "settings.toml"
+    config.write_text("stop_grace_s = 1000\n")
+    command = specdeck.begin("run", "mine", "--chat", "x", fake="--ignore-term")
+    command.wait_for("tokens/s, first token")
+    session = _session(specdeck)
+    command.signal(signal.SIGINT)
+    command.wait_for("Stopping the engine")
+    command.signal(signal.SIGINT)
+    assert command.end() == 0, command.err
+    _nothing_left(specdeck, session)
+
+
+def test_a_failed_start_exits_with_3_and_the_cause(specdeck: CommandLine) -> None:
+    log = Path(__file__).parents[1] / "data" / "engine_logs" / "weights_missing.log"
+    done = specdeck("run", "mine", fake=f"--fail-log {log} --fail-exit 1")
+    assert done.returncode == 3
+    assert "Cannot find any model weights" in done.stderr
+    assert "engine.log" in done.stderr
+    assert specdeck.status() == []
+
+
+def test_another_front_end_sees_and_stops_it(specdeck: CommandLine, running: Running) -> None:
+    session = _session(specdeck)
+    (run,) = specdeck.status()
+    assert run["state"] == "READY"
+    assert run["owner_pid"] == running.process.pid
+    assert {process["pid"] for process in run["processes"]} == set(session_members(session))
+
+    assert specdeck("watch", "--count", "2", "--json").stdout.count('"READY"') == 2
+    stopped = specdeck("stop")
+
+    assert stopped.returncode == 0, stopped.stderr
+    assert running.end() == 0, running.err
+    assert "Somebody else stopped the engine" in running.err
+    _nothing_left(specdeck, session)
+
+
+def test_an_engine_outlives_a_killed_app_and_is_adopted(specdeck: CommandLine, running: Running) -> None:
+    session = _session(specdeck)
+    running.signal(signal.SIGKILL)
+    running.end()
+    (run,) = specdeck.status()
+    assert (run["owner_pid"], run["state"], run["leftover"]) == (None, "READY", False)
+
+    again = specdeck("run", "mine", "--chat", "again", "--for", "0")
+
+    assert again.returncode == 0, again.stderr
+    assert "Took over" in again.stderr
+    assert "> again" in again.stdout
+    _nothing_left(specdeck, session)
+
+
+def test_orphans_of_a_killed_app_and_server_are_listed_and_ended_only_after_a_yes(
+    specdeck: CommandLine, running: Running
+) -> None:
+    session = _session(specdeck)
+    before = set(session_members(session))
+    running.signal(signal.SIGKILL)
+    running.end()
+    os.kill(session, signal.SIGKILL)
+    helpers.wait_for(lambda: session not in session_members(session))
+    orphans = set(session_members(session))
+    assert orphans == before - {session}
+    assert orphans
+
+    (run,) = specdeck.status()
+    assert run["leftover"]
+    assert {process["pid"] for process in run["processes"]} == orphans
+    assert run["memory_bytes"] > 0
+
+    refused = specdeck("stop")
+    assert refused.returncode == 1
+    assert "yes" in refused.stderr
+    assert set(session_members(session)) == orphans
+
+    ended = specdeck("stop", "--yes")
+    assert ended.returncode == 0, ended.stderr
+    _nothing_left(specdeck, session)
+
+
+def test_a_strange_engine_core_in_another_session_is_never_listed(specdeck: CommandLine) -> None:
+    rename = "import ctypes,sys; ctypes.CDLL(None).prctl(15, b'VLLM::EngineCore', 0, 0, 0); sys.stdin.read()"
+    with subprocess.Popen(
+        ["VLLM::EngineCore", "-c", rename], executable=sys.executable, stdin=subprocess.PIPE, start_new_session=True
+    ) as stranger:
+        helpers.wait_for(lambda: Path(f"/proc/{stranger.pid}/comm").read_text().strip() == "VLLM::EngineCor")
+        assert specdeck.status() == []
+        stopped = specdeck("stop", "--all", "--yes")
+        assert stopped.returncode == 0
+        assert stranger.poll() is None
+        assert stranger.stdin is not None
+        stranger.stdin.close()
+
+
+def test_a_taken_port_is_found_before_the_start(specdeck: CommandLine, running: Running) -> None:
+    specdeck.write_profile("other")
+    done = specdeck("run", "other")
+    assert done.returncode == 1
+    assert f"Port {specdeck.port} is taken" in done.stderr
+    assert len(specdeck.status()) == 1
+    running.signal(signal.SIGTERM)
+    assert running.end() == 0
+
+
+def test_missing_weights_are_named_with_their_size_and_need_a_yes(specdeck: CommandLine) -> None:
+    specdeck.write_profile("big", model="someone/huge-model", download_bytes=141_000_000_000)
+    os.environ["HF_ENDPOINT"] = "http://127.0.0.1:1"
+    try:
+        done = specdeck("run", "big")
+    finally:
+        del os.environ["HF_ENDPOINT"]
+    assert done.returncode == 1
+    assert "someone/huge-model" in done.stderr
+    assert "about 141.0 GB" in done.stderr
+    assert "--yes" in done.stderr
+    assert specdeck.status() == []
+    assert not list((Path(os.environ["XDG_STATE_HOME"]) / "specdeck" / "runs").glob("*"))
+
+
+def test_an_unknown_profile_is_wrong_usage(specdeck: CommandLine) -> None:
+    done = specdeck("run", "nonsense")
+    assert done.returncode == 2
+    assert "nonsense" in done.stderr
+
+
+def test_stop_with_nothing_to_stop_is_fine(specdeck: CommandLine) -> None:
+    assert specdeck("stop").returncode == 0
+    assert specdeck("stop", "no-such-run").returncode == 2
