@@ -37,7 +37,7 @@ fix: $(READY)
 ## N starts and stops of a real engine, a third with a SIGKILL; nothing may be left
 soak: $(READY)
 	@$(BIN)/specdeck engines install --cpu --yes
-	$(BIN)/python -P -m pytest -q -p no:randomly -m soak --soak-starts $(N) tests/e2e/test_soak.py
+	$(BIN)/pytest -s -q -p no:randomly --soak-starts $(N) tests/e2e/test_soak.py
 
 ## newest allowed versions into constraints.txt, kept only when all tests pass with them
 upgrade:

@@ -1,7 +1,10 @@
 """What every test gets: private XDG folders, and a check that it left no process, thread or socket behind."""
 
 import gc
+import json
 import os
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -12,8 +15,9 @@ import psutil
 import pytest
 
 # Every process that comes from this test session inherits it, whoever becomes its parent later.
+USER_ENVIRONMENT = dict(os.environ)
 MARK = f"PYTEST_SESSION_MARK={uuid.uuid4().hex}"
-os.environ.update([MARK.split("=")])
+os.environ["PYTEST_SESSION_MARK"] = MARK.partition("=")[2]
 
 
 @pytest.fixture(autouse=True)
@@ -85,20 +89,41 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     pytest.fail(f"left behind: processes {new_processes}, threads {new_threads}, sockets {new_sockets}")
 
 
-SHARED = {"engine_python", "engine_folder", "tiny_models", "tiny_engine"}
+# Started before the leak check takes stock, since they outlive the test that asks first.
+SHARED = ("engine_folder", "engine_python", "tiny_models", "tiny_engine")
 
 
 @pytest.fixture(scope="session")
 def engine_folder() -> Path:
-    """Folder of the real engine environment; `make test` installs it and says where in this variable."""
-    folder = os.environ.get("SPECDECK_TEST_ENGINE")
-    assert folder, "SPECDECK_TEST_ENGINE is not set: run the tests with `make test`"
-    return Path(folder)
+    """Folder of the real engine environment in the user's own data folder; `make test` has installed it."""
+    listed = subprocess.run(
+        [sys.executable, "-P", "-m", "backend.cli", "engines", "list", "--json"],
+        env=USER_ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    folders = [entry["folder"] for entry in json.loads(listed.stdout) if entry["state"] == "ok"]
+    assert folders, "there is no engine environment: run the tests with `make test`, which installs one"
+    return Path(folders[0])
 
 
 @pytest.fixture(scope="session")
 def engine_python(engine_folder: Path) -> Path:
     """Interpreter of the real engine environment."""
-    python = engine_folder / "bin" / "python"
-    assert python.exists(), f"{python} is missing: run the tests with `make test`"
-    return python
+    return engine_folder / "bin" / "python"
+
+
+@pytest.fixture(scope="session")
+def tiny_models(engine_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with the tiny random pair, `tiny-target` and `tiny-draft`."""
+    folder = tmp_path_factory.mktemp("models")
+    script = Path(__file__).parent / "fakes" / "tiny_models.py"
+    subprocess.run([str(engine_python), str(script), str(folder)], check=True, capture_output=True)
+    return folder
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of `make soak`."""
+    parser.addoption("--soak-starts", type=int, default=3, help="how often the soak starts an engine")
+    parser.addoption("--soak-seed", type=int, default=1, help="which processes the soak kills")

@@ -75,7 +75,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Costs in target steps: one draft step is `fixed + layers * layer`, a verify step of k drafts 1 + k * verify."""
+    """Costs in target steps: one draft step is `fixed + layers * layer`, the step that verifies is `verify`."""
 
     fixed: float
     layer: float
@@ -159,7 +159,7 @@ def expected(hits: Sequence[Sequence[bool]], n_layers: int, cost: Cost, ks: Sequ
     options = []
     for k in ks:
         length = tokens_per_step(hits, k)
-        options.append((length / (k * (cost.fixed + n_layers * cost.layer) + 1 + k * cost.verify), k, length))
+        options.append((length / (k * (cost.fixed + n_layers * cost.layer) + cost.verify), k, length))
     ratio, k, length = max(options)
     return k, length, ratio
 
@@ -215,9 +215,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--by-likelihood", action="store_true", help="choose by the likelihood of the text")
     parser.add_argument("--keep", type=int, default=8, help="stop when so many layers are left")
     parser.add_argument("--new-tokens", type=int, default=64, help="length of each answer")
-    parser.add_argument("--fixed-cost", type=float, default=0.5, help="of a draft step, in target steps")
-    parser.add_argument("--layer-cost", type=float, default=0.023, help="of a draft step, for each layer")
-    parser.add_argument("--verify-cost", type=float, default=0.1, help="of verifying, for each draft token")
+    parser.add_argument("--fixed-cost", type=float, default=0.08, help="of a draft step, in target steps")
+    parser.add_argument("--layer-cost", type=float, default=0.025, help="of a draft step, for each layer")
+    parser.add_argument("--verify-cost", type=float, default=1.4, help="of a verifying step, in target steps")
     parser.add_argument("--out", type=Path, help="write the rows here as JSON")
     options = parser.parse_args(arguments)
     cost = Cost(options.fixed_cost, options.layer_cost, options.verify_cost)

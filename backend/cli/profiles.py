@@ -79,15 +79,22 @@ def check(
 ) -> None:
     """Check profiles, also against the installed vLLM if there is one; exit code 1 if one cannot be used."""
     failed = False
+    unchecked: dict[str, None] = {}
     for stored in _wanted(name):
-        environment, missing = (None, "") if stored.profile is None else _environment(stored.profile, engine)
-        findings = _findings(stored, environment, missing)
-        against = f"vLLM {environment.probe.version} ({environment.id})" if environment and environment.probe else ""
-        if not findings:
-            typer.echo(f"{stored.name}: fine for {against}")
+        environment = None
+        if stored.profile is not None:
+            try:
+                environment = environments.choose(engine or stored.profile.engine.environment, on_wait=_wait)
+            except EngineEnvironmentError as error:
+                unchecked[str(error)] = None
+        findings = _findings(stored, environment)
         for finding in findings:
             typer.echo(f"{stored.name}: {finding.severity}: {' '.join(filter(None, (finding.what, finding.fix)))}")
             failed = failed or finding.severity is Severity.ERROR
+        if not findings:
+            typer.echo(f"{stored.name}: fine{_against(environment)}")
+    for reason in unchecked:
+        typer.echo(f"Options were not checked against a vLLM: {reason}")
     if failed:
         raise typer.Exit(1)
 
@@ -100,24 +107,20 @@ def _wanted(name: str | None) -> tuple[StoredProfile, ...]:
     return (ProfileStore().find(name),)
 
 
-def _findings(stored: StoredProfile, environment: EngineEnvironment | None, missing: str) -> list[Finding]:
+def _findings(stored: StoredProfile, environment: EngineEnvironment | None) -> list[Finding]:
     if stored.profile is None:
         return [Finding(Severity.ERROR, stored.problem)]
-    found = [
+    asked = [
         Finding(Severity.NOTE, f"{one.field} {one.why}; you will be asked before a start.")
         for one in code_loading(stored.profile)
     ]
-    if environment is None:
-        return [*found, Finding(Severity.NOTE, f"Only the file was checked, not the options: {missing}")]
-    return [*found, *command.check(stored.profile, environment)]
+    return [*asked, *(command.check(stored.profile, environment) if environment is not None else ())]
 
 
-def _environment(profile: Profile, engine: str | None) -> tuple[EngineEnvironment | None, str]:
-    """Return the environment to check against, or None and why there is none; an unknown name is an error."""
-    try:
-        return environments.choose(engine or profile.engine.environment, on_wait=_wait), ""
-    except EngineEnvironmentError as error:
-        return None, str(error)
+def _against(environment: EngineEnvironment | None) -> str:
+    if environment is None or environment.probe is None:
+        return ""
+    return f" for vLLM {environment.probe.version} ({environment.id})"
 
 
 def _wait(words: str) -> None:

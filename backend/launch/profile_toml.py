@@ -101,9 +101,10 @@ def edit(text: str, profile: Profile) -> str:
     Raises:
         ProfileError: `text` is damaged, so it is not touched; or it is laid out so that it cannot be changed in place.
     """
-    loads(text, name=profile.name)
+    before = loads(text, name=profile.name)
     document = tomlkit.parse(text)
-    migrate(document)
+    if migrate(document) == SCHEMA and before == profile:
+        return text
     _merge(document, _full(profile), _minimal(profile))
     edited = tomlkit.dumps(document)
     if loads(edited, name=profile.name) != profile:

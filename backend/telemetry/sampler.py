@@ -5,6 +5,8 @@ import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 
+import httpcore2  # noqa: F401 - httpx2 loads it with the first request, which takes 0.1 s of that request's limit
+
 from backend.engine_api import EngineApi
 from backend.errors import EngineError, EngineUnreachableError
 from backend.events import Health, RunState, Sample, Speculation

@@ -113,7 +113,10 @@ def test_check_without_an_engine_checks_the_file(own: Path, monkeypatch: pytest.
     (own / "mine.toml").write_text(TARGET)
     result = _run("check", "mine")
     assert result.exit_code == 0
-    assert "Only the file was checked, not the options: No vLLM is installed." in result.stdout
+    assert result.stdout.splitlines() == [
+        "mine: fine",
+        "Options were not checked against a vLLM: No vLLM is installed. Install one.",
+    ]
 
 
 def test_an_unknown_profile_is_wrong_usage() -> None:

@@ -17,7 +17,7 @@ from tests.fakes.counter_server import CounterServer, Step
 
 COMMAND = [sys.executable, "-P", "-m", "backend.cli", "watch"]
 # Long enough for a busy machine to answer within it.
-INTERVAL = 0.5
+INTERVAL = 0.75
 LIMIT_S = 60
 
 TWO = pages.recorded("v0.32_spec_dp2.txt")

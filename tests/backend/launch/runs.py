@@ -114,8 +114,8 @@ def shared_memory() -> set[str]:
     return {str(path) for path in Path("/dev/shm").glob("psm_*")}
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LIMIT_S
+def wait_for(condition: Callable[[], object], *, limit_s: float = LIMIT_S) -> None:
+    deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
