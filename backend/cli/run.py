@@ -109,7 +109,7 @@ def _settle(findings: list[Finding], *, yes: bool, console: Console) -> None:
         UserError: the start must not go on.
     """
     for finding in findings:
-        if finding.severity is not Severity.ERROR:
+        if finding.severity is Severity.WARNING:  # notes are for `profiles check`
             console.print(f"{finding.severity.capitalize()}: {finding.what} {finding.fix}".rstrip(), markup=False)
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     blocking = [finding for finding in errors if not finding.consent]

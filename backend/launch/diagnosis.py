@@ -8,7 +8,9 @@ from backend.events import Diagnosis
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _RAY_PREFIX = re.compile(r"^\(RayWorkerProc[^)]*\) ")
-_PREFIX = re.compile(r"^\((?P<process>[A-Za-z_0-9]+) pid=\d+\) (?:(?:ERROR|CRITICAL) [\d-]+ [\d:.]+ \[[^\]]+\] ?)?")
+_PREFIX = re.compile(
+    r"^\((?P<process>[A-Za-z_0-9]+) pid=\d+\) (?:(?:ERROR|CRITICAL|WARNING|INFO) [\d-]+ [\d:.]+ \[[^\]]+\] ?)?"
+)
 # "SomeError: text", with or without the modules before it; argparse writes "program: error: text".
 _EXCEPTION = re.compile(
     r"^(?:[A-Za-z_][\w]*\.)*(?P<kind>[A-Z]\w*(?:Error|Exception|Interrupt|Exit)|error): ?(?P<text>.*)$"
@@ -34,7 +36,7 @@ _NATIVE = (
     "Fatal Python error",
     "out of memory",
 )
-_DIED = re.compile(r"\b(?:proc|process|Worker|EngineCore)\b.*\bdied unexpectedly")
+_DIED = re.compile(r"\b(?:died|exited) unexpectedly", re.IGNORECASE)
 
 
 def plain(line: str) -> str:

@@ -68,7 +68,8 @@ def _holder(port: int) -> str:
     except psutil.AccessDenied:
         return ""
     for connection in connections:
-        if connection.status == psutil.CONN_LISTEN and connection.laddr[1] == port and connection.pid:
+        is_it = connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port
+        if is_it and connection.pid:
             try:
                 return f"{psutil.Process(connection.pid).name()} (pid {connection.pid})"
             except psutil.NoSuchProcess:

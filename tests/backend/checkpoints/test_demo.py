@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from backend.checkpoints import demo
-from backend.checkpoints.demo import DemoStep, Source
+from backend.checkpoints.demo_weights import DemoStep, Source
 from backend.errors import ModelError
 
 GGUF = b"GGUF made up for tests" * 1000

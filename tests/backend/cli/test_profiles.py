@@ -119,6 +119,16 @@ def test_check_without_an_engine_checks_the_file(own: Path, monkeypatch: pytest.
     ]
 
 
+def test_a_profile_for_an_environment_that_is_gone_hinders_no_other(own: Path) -> None:
+    (own / "mine.toml").write_text(f'{TARGET}[engine]\nenvironment = "gone"\n')
+    result = _run("check")
+    assert result.exit_code == 0
+    assert "demo: fine" in result.stdout
+    assert "There is no engine environment named 'gone'." in result.stdout
+    with pytest.raises(UsageError, match="named 'lost'"):
+        CliRunner().invoke(app, ["check", "mine", "--engine", "lost"], catch_exceptions=False)
+
+
 def test_an_unknown_profile_is_wrong_usage() -> None:
     with pytest.raises(UsageError, match="Did you mean demo"):
         CliRunner().invoke(app, ["check", "dem"], catch_exceptions=False)

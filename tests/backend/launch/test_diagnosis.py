@@ -66,6 +66,19 @@ def test_a_chain_of_exceptions_ends_with_its_last() -> None:
     assert find_cause(lines) == ("OSError: outer", 6)
 
 
+def test_a_killed_engine_core_is_named_though_no_error_was_logged() -> None:
+    """Lines of a real 0.32.0 whose EngineCore was killed by SIGKILL."""
+    lines = [
+        "(APIServer pid=7) WARNING 11-30 16:21:49 [core_client.py:817] [shutdown] MPClient: engine core exited "
+        "unexpectedly; starting cleanup",
+        "(APIServer pid=7) ERROR 11-30 16:21:49 [async_llm.py:906] AsyncLLM output_handler failed.",
+        "(APIServer pid=7) ERROR 11-30 16:21:49 [async_llm.py:906] Traceback (most recent call last):",
+        "(APIServer pid=7) ERROR 11-30 16:21:49 [async_llm.py:906] vllm.v1.engine.exceptions.EngineDeadError: "
+        "EngineCore encountered an issue. See stack trace (above) for the root cause.",
+    ]
+    assert find_cause(lines) == ("[shutdown] MPClient: engine core exited unexpectedly; starting cleanup", 1)
+
+
 def test_a_log_without_an_error_has_no_cause() -> None:
     assert find_cause(["INFO all is well", "Application startup complete."]) is None
     assert diagnose(["INFO all is well"], status=-9).log_line is None
