@@ -41,7 +41,10 @@ class Family:
 
     def kill_leader(self) -> None:
         self.leader.kill()
-        self.leader.communicate()
+        self.leader.wait()
+        for pipe in (self.leader.stdin, self.leader.stdout):
+            assert pipe is not None
+            pipe.close()
 
     def end(self) -> None:
         for pid in (self.inside, self.outside):
