@@ -1,9 +1,10 @@
 """The `specdeck` command; each module holds the commands of one room."""
 
 import logging
+import os
 import sys
 from importlib import metadata
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -55,8 +56,23 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        console = Console(stderr=True, soft_wrap=True, highlight=False)
-        console.print(error.message, style="bold red", markup=False)
-        if error.what_to_do:
-            console.print(error.what_to_do, markup=False)
-        sys.exit(2 if isinstance(error, UsageError) else 3 if isinstance(error, EngineError) else 1)
+        _fail(error, 2 if isinstance(error, UsageError) else 3 if isinstance(error, EngineError) else 1)
+    except BrokenPipeError:
+        _leave_closed_output()
+    except OSError as error:
+        place = f": {error.filename}" if error.filename else ""
+        _fail(UserError(f"The system refused{place}: {error.strerror or error}.", "Check space and permissions."), 1)
+
+
+def _fail(error: UserError, code: int) -> NoReturn:
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console.print(error.message, style="bold red", markup=False)
+    if error.what_to_do:
+        console.print(error.what_to_do, markup=False)
+    sys.exit(code)
+
+
+def _leave_closed_output() -> NoReturn:
+    """End quietly when nobody reads the output any more; the interpreter must not flush into it again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(1)

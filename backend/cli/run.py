@@ -9,12 +9,13 @@ import typer
 from rich.console import Console
 
 from backend import paths
+from backend.chat.conversation import Conversation
 from backend.checkpoints import demo
-from backend.cli import engines, runs, signals
+from backend.cli import engines, runs, signals, words
 from backend.cli.startup_view import StartupView
 from backend.control import Control
 from backend.errors import EngineError, UserError
-from backend.events import ChatUsage, Finding, RunState, Sample, Severity
+from backend.events import Finding, RunState, Sample, Severity
 from backend.launch.code_loading import code_loading
 from backend.launch.environments import EngineEnvironment
 from backend.launch.profile import Profile
@@ -24,7 +25,6 @@ from backend.telemetry.history import History
 
 _DEFAULT_PROMPT = "In two sentences: why does a small draft model make a big one faster?"
 _CHAT_TOKENS = 120
-_UNKNOWN = "\N{EN DASH}"
 
 
 def run(
@@ -90,15 +90,17 @@ def _build_demo_models(profile: Profile, control: Control, environment: EngineEn
 
 
 def _adoptable(control: Control, profile: Profile) -> str | None:
-    """Return the run id of an engine of this profile that nobody supervises; tell of other leftovers."""
+    """Return the run id of an engine of this profile that nobody supervises; ask about other leftovers."""
     found = control.leftovers()
     for leftover in found:
         if leftover.adoptable and leftover.record.profile == profile.name and not leftover.folder.stop_requested():
             return leftover.folder.run_id
     for leftover in found:
-        words = runs.memory_words(leftover.status)
-        typer.echo(f"Left over from {leftover.folder.run_id}: {words}.", err=True)
-        typer.echo(f"  To end it: specdeck stop {leftover.folder.run_id}", err=True)
+        typer.echo(f"Left over from {leftover.folder.run_id}: {runs.memory_words(leftover.status)}.", err=True)
+        if sys.stdin.isatty() and typer.confirm("End it?", err=True):
+            asyncio.run(control.stop(leftover.folder.run_id, hurry=asyncio.Event()))
+        else:
+            typer.echo(f"  To end it: specdeck stop {leftover.folder.run_id}", err=True)
     return None
 
 
@@ -181,7 +183,7 @@ class _Session:
                 self._run = run
                 return run
         if self._profile.measured is not None:
-            self._console.print(measured_words(self._profile))
+            self._console.print(words.measured(self._profile))
         self._run = await self._control.start(self._profile, self._environment, on_change=self._on_change)
         return self._run
 
@@ -208,7 +210,7 @@ class _Session:
             prompt = chat or (self._profile.demo.prompt if self._profile.demo else _DEFAULT_PROMPT)
             await self._chat(run, prompt)
             if self._profile.measured is not None:
-                self._console.print(measured_words(self._profile))
+                self._console.print(words.measured(self._profile))
             await self._show(newest, seconds)
         finally:
             sampling.cancel()
@@ -225,19 +227,15 @@ class _Session:
         before = engine_metrics.parse(await run.api.metrics())
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        messages = [{"role": "user", "content": prompt}]
-        stream = run.api.stream_chat(
-            messages, model=run.record.served_model_name, max_tokens=_CHAT_TOKENS, temperature=0.0
-        )
-        async with stream:
+        talk = Conversation(run.api, model=run.record.served_model_name, max_tokens=_CHAT_TOKENS, temperature=0.0)
+        async with talk.ask(prompt) as stream:
             async for chunk in stream:
                 sys.stdout.write(chunk.reasoning + chunk.text)
                 sys.stdout.flush()
         typer.echo("\n")
-        usage = stream.usage
         after = engine_metrics.parse(await run.api.metrics())
         rates = window.rates(before, after, seconds=loop.time() - began_s) if before and after else None
-        typer.echo(_chat_words(usage, rates))
+        typer.echo(words.chat(stream.usage, rates))
 
     async def _show(self, newest: list[Sample], seconds: float | None) -> None:
         """Show a line of numbers each second: rewritten in a terminal, one below the other elsewhere."""
@@ -248,7 +246,7 @@ class _Session:
         while end_s is None or loop.time() < end_s:
             if newest and newest[0] is not shown:
                 shown = newest[0]
-                sys.stdout.write(f"\r\x1b[K{_live_words(shown)}" if is_terminal else f"{_live_words(shown)}\n")
+                sys.stdout.write(f"\r\x1b[K{words.live(shown)}" if is_terminal else f"{words.live(shown)}\n")
                 sys.stdout.flush()
             await asyncio.sleep(0.1)
         if is_terminal:
@@ -262,8 +260,8 @@ class _Session:
             diagnosis = run.diagnosis
             cause = diagnosis.cause if diagnosis else run.record.cause
             where = f", line {diagnosis.log_line}" if diagnosis and diagnosis.log_line else ""
-            words = f" ({diagnosis.exit_words})" if diagnosis else ""
-            raise EngineError(f"The engine failed{words}: {cause}", f"The whole log: {run.folder.log_file}{where}")
+            how = f" ({diagnosis.exit_words})" if diagnosis else ""
+            raise EngineError(f"The engine failed{how}: {cause}", f"The whole log: {run.folder.log_file}{where}")
         if failure is not None:
             raise failure
         if not stopped_by_us:
@@ -283,43 +281,3 @@ async def _outcome(work: asyncio.Task[None]) -> UserError | None:
     if error is None or isinstance(error, UserError):
         return error
     raise error
-
-
-def measured_words(profile: Profile) -> str:
-    """Say what a shipped demo was measured to do, so that nobody expects more."""
-    measured = profile.measured
-    assert measured is not None
-    return (
-        f"Measured on {measured.on}: {measured.speed_ratio:.1f}x the speed without speculation, "
-        f"{measured.acceptance_ratio:.0%} of the draft accepted. {measured.note}"
-    )
-
-
-def _chat_words(usage: ChatUsage, rates: window.Rates | None) -> str:
-    speed = _figure(usage.tokens_per_s, ".1f")
-    words = (
-        f"{_figure(usage.completion_tokens, 'd')} tokens, {speed} tokens/s, "
-        f"first token after {_figure(usage.ttft_s, '.2f')} s"
-    )
-    if rates is not None and rates.acceptance_rate is not None:
-        positions = " ".join(f"{rate:.0%}" for rate in rates.acceptance_per_position or ())
-        words += (
-            f"\nDraft acceptance {rates.acceptance_rate:.0%}, mean length "
-            f"{_figure(rates.mean_acceptance_length, '.2f')} tokens per step, by position {positions}"
-        )
-    return words
-
-
-def _live_words(sample: Sample) -> str:
-    return (
-        f"{sample.state:12} {_figure(sample.generation_tokens_per_s, ',.1f')} tokens/s   "
-        f"acceptance {_figure(sample.acceptance_rate, '.0%')}   "
-        f"length {_figure(sample.mean_acceptance_length, '.2f')}   "
-        f"KV cache {_figure(sample.kv_cache_usage_ratio, '.0%')}   "
-        f"running {_figure(sample.requests_running, '.0f')}   "
-        f"waiting {_figure(sample.requests_waiting, '.0f')}"
-    )
-
-
-def _figure(value: float | None, spec: str) -> str:
-    return _UNKNOWN if value is None else format(value, spec)

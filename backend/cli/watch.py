@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from backend.cli import signals
+from backend.cli import signals, words
 from backend.engine_api import EngineApi
 from backend.errors import UsageError
 from backend.events import Sample
@@ -20,7 +20,6 @@ from backend.telemetry.sampler import Sampler
 
 _SHORTEST_INTERVAL_S = 0.25
 _LONGEST_INTERVAL_S = 86_400.0
-_UNKNOWN = "\N{EN DASH}"
 
 # The keys of a JSON line, in order.
 _KEYS = (
@@ -135,18 +134,18 @@ def _text_line(sample: Sample) -> str:
         [
             time.strftime("%H:%M:%S", time.localtime(sample.t)),
             sample.state,
-            _figure(sample.generation_tokens_per_s, ",.1f"),
-            _figure(sample.prompt_tokens_per_s, ",.1f"),
-            _figure(sample.acceptance_rate, ".1%"),
-            _figure(sample.mean_acceptance_length, ".2f"),
-            _milliseconds(sample.ttft_p50_s),
-            _milliseconds(sample.ttft_p95_s),
-            _milliseconds(sample.itl_p50_s),
-            _milliseconds(sample.itl_p95_s),
-            _figure(sample.kv_cache_usage_ratio, ".0%"),
-            _figure(sample.requests_running, ".0f"),
-            _figure(sample.requests_waiting, ".0f"),
-            _figure(sample.steps_per_s, ",.1f"),
+            words.figure(sample.generation_tokens_per_s, ",.1f"),
+            words.figure(sample.prompt_tokens_per_s, ",.1f"),
+            words.figure(sample.acceptance_rate, ".1%"),
+            words.figure(sample.mean_acceptance_length, ".2f"),
+            words.milliseconds(sample.ttft_p50_s),
+            words.milliseconds(sample.ttft_p95_s),
+            words.milliseconds(sample.itl_p50_s),
+            words.milliseconds(sample.itl_p95_s),
+            words.figure(sample.kv_cache_usage_ratio, ".0%"),
+            words.figure(sample.requests_running, ".0f"),
+            words.figure(sample.requests_waiting, ".0f"),
+            words.figure(sample.steps_per_s, ",.1f"),
         ]
     )
 
@@ -158,11 +157,3 @@ def _aligned(cells: Iterable[str]) -> str:
         for number, (cell, width) in enumerate(zip(cells, _WIDTHS, strict=True))
     )
     return "  ".join(padded).rstrip()
-
-
-def _figure(value: float | None, spec: str) -> str:
-    return _UNKNOWN if value is None else format(value, spec)
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return _UNKNOWN if seconds is None else f"{seconds * 1000:,.1f}"
