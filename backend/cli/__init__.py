@@ -1,7 +1,6 @@
 """The `specdeck` command; each module holds the commands of one room."""
 
 import logging
-import os
 import sys
 from importlib import metadata
 from typing import Annotated, NoReturn
@@ -57,8 +56,6 @@ def main() -> None:
         app()
     except UserError as error:
         _fail(error, 2 if isinstance(error, UsageError) else 3 if isinstance(error, EngineError) else 1)
-    except BrokenPipeError:
-        _leave_closed_output()
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
         _fail(UserError(f"The system refused{place}: {error.strerror or error}.", "Check space and permissions."), 1)
@@ -70,9 +67,3 @@ def _fail(error: UserError, code: int) -> NoReturn:
     if error.what_to_do:
         console.print(error.what_to_do, markup=False)
     sys.exit(code)
-
-
-def _leave_closed_output() -> NoReturn:
-    """End quietly when nobody reads the output any more; the interpreter must not flush into it again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(1)

@@ -1,5 +1,6 @@
 """Real engines that are killed, adopted and split over two ranks; each test says how often it starts one."""
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -46,6 +47,29 @@ def test_an_adopted_engine_whose_api_server_dies_leaves_nothing(line: RealLine) 
     assert line.process.wait(LIMIT_S) == 3, line.said()
     line.nothing_left(session, memory)
     assert line.record()["state"] == "FAILED"
+
+
+def test_orphans_of_a_killed_app_and_api_server_are_listed_and_ended_after_a_yes(line: RealLine) -> None:
+    """1 start."""
+    line.start()
+    session, memory = line.session(), line.shared_memory()
+    assert line.process is not None
+    line.process.kill()
+    line.process.wait()
+    os.kill(session, signal.SIGKILL)
+    helpers.wait_for(lambda: session not in helpers.session_members(session), limit_s=LIMIT_S)
+
+    (run,) = json.loads(line.command("status", "--json").stdout)
+    orphans = helpers.session_members(session)
+    assert run["leftover"]
+    assert {process["pid"] for process in run["processes"]} == set(orphans)
+    assert {"VLLM::EngineCore", "VLLM::Worker"} <= {process["name"] for process in run["processes"]}
+    assert run["memory_bytes"] > 500_000_000
+
+    assert line.command("stop").returncode == 1
+    assert set(helpers.session_members(session)) == set(orphans), "nothing is ended without a yes"
+    assert line.command("stop", "--yes").returncode == 0
+    line.nothing_left(session, memory)
 
 
 def test_two_ranks_stay_on_loopback_and_end_clean(tmp_path_factory: pytest.TempPathFactory, tiny_models: Path) -> None:
