@@ -13,7 +13,7 @@ from pathlib import Path
 from backend import paths, settings
 from backend.checkpoints import catalog
 from backend.checkpoints.catalog import BUILT_PREFIX, ModelFiles, ModelState
-from backend.errors import EngineError, ModelError
+from backend.errors import EngineError, ModelError, UserError
 from backend.events import Finding, HostSample, RunStatus, Sample
 from backend.launch import command, leftovers, preflight, run_folder
 from backend.launch.ending import TEMP_PREFIX
@@ -64,10 +64,15 @@ class Control:
     def missing_models(self, profile: Profile) -> list[ModelFiles]:
         """Return the target and draft that are not whole on this machine."""
         wanted = [(profile.target.model, profile.target.revision)]
-        if profile.speculation.model is not None:
+        if profile.speculation.model is not None and profile.speculation.method != "custom_class":
             wanted.append((profile.speculation.model, profile.speculation.revision))
         located = [catalog.locate(model, revision=revision, built=self._folders.models) for model, revision in wanted]
         return [files for files in located if files.state is not ModelState.COMPLETE]
+
+    def _needs_hub(self, profile: Profile) -> bool:
+        """Whether vLLM must be let to the hub: else it is kept offline, so that it starts without a network."""
+        tokenizer = profile.target.tokenizer
+        return bool(self.missing_models(profile)) or (tokenizer is not None and catalog.is_hub_name(tokenizer))
 
     def _size(self, profile: Profile, files: ModelFiles) -> tuple[int | None, bool]:
         """Bytes to download, and whether that is only the profile's approximate figure."""
@@ -92,12 +97,17 @@ class Control:
         Raises:
             UserError: the profile does not fit the environment, or the engine cannot be spawned.
         """
-        run_folder.prune(self._folders.runs, keep=self.settings.keep_runs, keep_bytes=self.settings.keep_runs_bytes)
-        folder = RunFolder.create(self._folders.runs, profile.name)
-        # Short and outside the run's folder: sockets in it have paths of at most 107 bytes.
-        temp_dir = Path(tempfile.mkdtemp(prefix=TEMP_PREFIX))
-        offline = not await asyncio.to_thread(self.missing_models, profile)
+        runs = self._folders.runs
+        await asyncio.to_thread(
+            run_folder.prune, runs, keep=self.settings.keep_runs, keep_bytes=self.settings.keep_runs_bytes
+        )
+        offline = not await asyncio.to_thread(self._needs_hub, profile)
+        usual = await asyncio.to_thread(self._usual, profile.name)
+        folder = RunFolder.create(runs, profile.name)
+        temp_dir: Path | None = None
         try:
+            # Short and outside the run's folder: sockets in it have paths of at most 107 bytes.
+            temp_dir = Path(tempfile.mkdtemp(prefix=TEMP_PREFIX))
             launch = command.build(
                 profile,
                 environment=environment,
@@ -109,15 +119,11 @@ class Control:
                 base_env=os.environ,
             )
             return await Supervisor.start(
-                folder,
-                launch,
-                temp_dir=temp_dir,
-                settings=self.settings,
-                usual=self._usual(profile.name),
-                on_change=on_change,
+                folder, launch, temp_dir=temp_dir, settings=self.settings, usual=usual, on_change=on_change
             )
         except BaseException:
-            shutil.rmtree(temp_dir, ignore_errors=True)
+            if temp_dir is not None:
+                shutil.rmtree(temp_dir, ignore_errors=True)
             if folder.record() is None:
                 shutil.rmtree(folder.path, ignore_errors=True)
             raise
@@ -147,26 +153,34 @@ class Control:
 
         Args:
             run_id: the run.
-            hurry: when set, KILL comes at once.
+            hurry: when set, KILL comes at once; an owner is no longer waited for.
 
         Raises:
             EngineError: the owner did not end it in time.
+            UserError: it was not waited for.
         """
         folder = self.run(run_id)
         folder.request_stop()
         limit_s = 2 * self.settings.stop_grace_s + 15
         deadline = asyncio.get_running_loop().time() + limit_s
-        while (owner := folder.owner_pid()) is not None:
-            if asyncio.get_running_loop().time() > deadline:
+        while True:
+            owner = folder.owner_pid()
+            if owner is None:
+                found = await asyncio.to_thread(self.leftovers)
+                leftover = next((left for left in found if left.folder.run_id == run_id), None)
+                if leftover is None:
+                    return ""
+                words = await leftovers.end(leftover, grace_s=self.settings.stop_grace_s, hurry=hurry)
+                if words is not None:
+                    return words
+            elif hurry.is_set():
+                raise UserError(f"Not waited for: process {owner} goes on ending {run_id}.")
+            elif asyncio.get_running_loop().time() > deadline:
                 raise EngineError(
                     f"Process {owner} supervises {run_id} and did not end it within {limit_s:.0f} s.",
                     "End that process, then run `specdeck stop` again.",
                 )
             await asyncio.sleep(0.1)
-        for leftover in await asyncio.to_thread(self.leftovers):
-            if leftover.folder.run_id == run_id:
-                return await leftovers.end(leftover, grace_s=self.settings.stop_grace_s, hurry=hurry)
-        return ""
 
     def _usual(self, profile: str) -> dict[str, float]:
         return run_folder.usual_phases(run_folder.all_runs(self._folders.runs), profile=profile)

@@ -1,6 +1,7 @@
 """One streamed chat answer, and what goes wrong with an engine's answers in words; used through `engine_api`."""
 
 import asyncio
+import errno
 import json
 import time
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from backend.errors import EngineError, EngineUnreachableError
 from backend.events import ChatUsage, TokenChunk
 
 CONNECT_S = 5.0
+# What a machine without IPv6 says of ::1, which its own list of names may still give for localhost.
+_NO_WAY = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENETUNREACH})
 _PATH = "/v1/chat/completions"
 _SEE_LOG = "Look at the end of the engine's log for the cause, then start it again."
 
@@ -189,13 +192,45 @@ class ChatStream:
 def unreachable(url: str, error: Exception, *, limit_s: float) -> EngineUnreachableError:
     """Words for a request that got no answer."""
     if isinstance(error, httpx2.ConnectError):
-        message = f"Nothing answers at {url}."
-        return EngineUnreachableError(message, "Start the engine, or check the address.", refused=True)
+        reason = _reason(error)
+        if _is_refused(reason):
+            message = f"Nothing answers at {url}."
+            return EngineUnreachableError(message, "Start the engine, or check the address.", refused=True)
+        message = f"No connection to {url} could be made ({reason})."
+        todo = "The engine itself may be well: check the address, and whether this machine has run out of something."
+        return EngineUnreachableError(message, todo, refused=False)
     if isinstance(error, TimeoutError | httpx2.TimeoutException):
         message = f"The engine at {url} sent nothing for {limit_s:g} s."
         return EngineUnreachableError(message, "It may be busy or stuck; try again, or restart it.", refused=False)
     message = f"The engine at {url} broke off the connection."
     return EngineUnreachableError(message, "It may be ending; try again in a moment.", refused=False)
+
+
+def _reason(error: BaseException) -> BaseException:
+    """What stands behind an error: the first cause that carries a number of the system, or a group of causes.
+
+    Not simply the last of the chain: behind it may stand whatever error the caller is just handling.
+    """
+    while getattr(error, "errno", None) is None and not isinstance(error, BaseExceptionGroup):
+        behind = error.__cause__ or error.__context__
+        if behind is None:
+            break
+        error = behind
+    return error
+
+
+def _is_refused(reason: BaseException) -> bool:
+    """Whether the other side refused the connection, which proves that nothing listens there.
+
+    A name with several addresses (localhost) is refused if one is and this machine has no way to the others; too
+    many open files or the like prove nothing.
+    """
+    if isinstance(reason, BaseExceptionGroup):
+        reasons = [_reason(each) for each in reason.exceptions]
+        without_way = [isinstance(each, OSError) and each.errno in _NO_WAY for each in reasons]
+        refused = [_is_refused(each) for each in reasons]
+        return any(refused) and all(a or b for a, b in zip(refused, without_way, strict=True))
+    return isinstance(reason, OSError) and reason.errno == errno.ECONNREFUSED
 
 
 def not_an_engine(url: str, path: str) -> EngineError:

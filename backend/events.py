@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class RunState(StrEnum):
-    """State of one run of an engine; EXTERNAL is an engine that somebody else started."""
+    """State of one run of an engine; PREFLIGHT until its process is spawned."""
 
     STOPPED = "STOPPED"
     PREFLIGHT = "PREFLIGHT"
@@ -14,7 +14,6 @@ class RunState(StrEnum):
     UNRESPONSIVE = "UNRESPONSIVE"
     STOPPING = "STOPPING"
     FAILED = "FAILED"
-    EXTERNAL = "EXTERNAL"
 
 
 class Health(StrEnum):

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import struct
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from huggingface_hub.file_download import repo_folder_name
 
 from backend.errors import ModelError
 
-BUILT_PREFIX = "specdeck://"
+BUILT_PREFIX = "specdeck://"  # before the names of the models that Specdeck builds itself
 
 _INDEXES = ("model.safetensors.index.json", "consolidated.safetensors.index.json", "pytorch_model.bin.index.json")
 _CONFIGS = ("config.json", "params.json")
@@ -70,9 +71,24 @@ class ModelFiles:
     missing: tuple[str, ...] = ()
 
 
+def is_built(model: str) -> bool:
+    """Say whether a model's name means one that Specdeck builds: `specdeck://NAME`."""
+    return model.startswith(BUILT_PREFIX)
+
+
+def is_path(model: str) -> bool:
+    """Say whether a model's name means a folder of this machine: `/x`, `./x`, `../x` or `~/x`."""
+    return model.startswith(("/", "./", "../", "~"))
+
+
 def is_hub_name(model: str) -> bool:
-    """Say whether a model's name means the hub: not `specdeck://NAME`, and no path (`/x`, `./x`, `~/x`)."""
-    return not model.startswith((BUILT_PREFIX, "/", "./", "../", "~"))
+    """Say whether a model's name means the hub: neither a path nor built by Specdeck."""
+    return not is_built(model) and not is_path(model)
+
+
+def folder_of(model: str) -> Path:
+    """Return the folder that a model's path means; `~` is the home folder."""
+    return Path(os.path.expanduser(model))  # Path's own method raises for a user who does not exist
 
 
 def locate(model: str, *, revision: str | None = None, built: Path, hub_cache: Path | None = None) -> ModelFiles:
@@ -88,13 +104,13 @@ def locate(model: str, *, revision: str | None = None, built: Path, hub_cache: P
     Raises:
         ModelError: the name is neither a path nor a possible hub name.
     """
-    if model.startswith(BUILT_PREFIX):
+    if is_built(model):
         name = model.removeprefix(BUILT_PREFIX)
         if name in {"", ".."} or Path(name).name != name:
             raise ModelError(f"{model} is not a model name.", f"Write {BUILT_PREFIX} and one plain name.")
         return _in_folder(model, built / name)
-    if not is_hub_name(model):
-        return _in_folder(model, Path(model).expanduser())
+    if is_path(model):
+        return _in_folder(model, folder_of(model))
     _check_name(model)
     return _in_cache(model, revision, hub_cache or Path(constants.HF_HUB_CACHE))
 

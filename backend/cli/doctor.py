@@ -9,6 +9,7 @@ from importlib import metadata
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from backend import paths
 from backend.checkpoints import demo
@@ -41,11 +42,12 @@ class _Row:
 
 
 def doctor() -> None:
-    """Check this machine: Python, engines, GPU driver, disk, demo models, leftovers. Changes nothing."""
+    """Check this machine: Python, engines, GPU driver, disk, demo models, leftovers. Installs nothing."""
     table = Table("", "", "", show_header=False, box=None, padding=(0, 2, 0, 0))
     rows = list(_rows())
     for row in rows:
-        table.add_row(row.what, f"[{_STYLES[row.mark]}]{row.mark}[/]", row.words)
+        # Text, since brackets in foreign words (folders, messages of the loader) are no markup.
+        table.add_row(row.what, Text(row.mark, style=_STYLES[row.mark]), Text(row.words))
     Console().print(table)
     if any(row.mark is _Mark.BAD for row in rows):
         raise UserError("Specdeck cannot start an engine on this machine yet.", "See the lines marked as a problem.")
@@ -96,7 +98,8 @@ def _engines(facts: MachineFacts) -> Iterator[_Row]:
             _Mark.GOOD if good else _Mark.TO_DO,
             words if good else f"{environment.id} is {environment.state}: {environment.problem}",
         )
-    if any(environment.state is EnvironmentState.OK for environment in known):
+    usable = {EnvironmentState.OK, EnvironmentState.UNCHECKED}
+    if any(environment.state in usable for environment in known):
         return
     try:
         plan = install_plan.plan(facts, EngineWant())

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from backend.cli import signals
 from backend.cli.install_view import InstallView, ask, plan_text
@@ -48,13 +49,14 @@ def list_(*, as_json: _Json = False) -> None:
         remark = "installed by Specdeck" if environment.managed else "added"
         if environment in found:
             remark = f"not added: specdeck engines add {environment.folder}"
+        # Text, since brackets in foreign words (folders, messages of the loader) are no markup.
         table.add_row(
-            environment.id,
-            f"[{_STATE_STYLES.get(environment.state, 'red')}]{environment.state}[/]",
-            f"{environment.distribution} {environment.version}".strip(),
-            environment.probe.platform if environment.probe else "",
-            str(environment.folder),
-            environment.problem if environment.problem and environment not in found else remark,
+            Text(environment.id),
+            Text(environment.state, style=_STATE_STYLES.get(environment.state, "red")),
+            Text(f"{environment.distribution} {environment.version}".strip()),
+            Text(environment.probe.platform if environment.probe else ""),
+            Text(str(environment.folder)),
+            Text(environment.problem if environment.problem and environment not in found else remark),
         )
     Console().print(table)
 
@@ -101,7 +103,7 @@ def probe(
     probed = []
     with Console(stderr=True).status("Probing") as status, signals.raised():
         for environment in known:
-            status.update(f"Probing {environment.id} (about 20 s)")
+            status.update(Text(f"Probing {environment.id} (about 20 s)"))
             probed.append(environments.probe(environment, refresh=True))
     if as_json:
         entries = [_as_dict(environment, whole=True) for environment in probed]
@@ -135,7 +137,7 @@ def ensure_engine(
     Args:
         environment_id: the one a profile names; it is never installed, only used.
         yes: agrees to any install.
-        yes_cpu: agrees to the install of the CPU build.
+        yes_cpu: agrees to the install of the CPU build, but not in place of a finished one that does not work.
         console: where questions and progress go.
 
     Raises:
@@ -174,18 +176,21 @@ def _install(want: EngineWant, *, yes: bool, yes_cpu: bool, console: Console) ->
     plan = install_plan.plan(facts, want)
 
     def consent(plan: InstallPlan) -> bool:
+        view.pause()
         console.print(plan_text(plan), markup=False)
-        if yes or (yes_cpu and plan.build == CPU):
+        # A yes to the CPU build is given by a Makefile: nobody saw that something would be deleted.
+        if yes or (yes_cpu and plan.build == CPU and not plan.replaces):
             return True
         if not sys.stdin.isatty():
             raise InstallRefusedError(
                 "This needs a yes, and there is no terminal to ask in.",
                 f"Agree with `specdeck engines install --{plan.build} --yes`.",
             )
-        return ask("Download and install it?")
+        return ask("Delete it and install it anew?" if plan.replaces else "Download and install it?")
 
+    view = InstallView(console)
     try:
-        with InstallView(console) as view:
+        with view:
             return install.install(plan, consent=consent, progress=view.show)
     except KeyboardInterrupt:
         raise EngineEnvironmentError(

@@ -22,6 +22,8 @@ def plan_text(plan: InstallPlan) -> str:
         f"  on disk    about {_gb(plan.installed_bytes)}",
         f"  free       {_gb(plan.free_bytes)}",
     ]
+    if plan.replaces:
+        lines.append(f"  DELETES     the environment in that folder, which does not work: {plan.replaces}")
     return "\n".join([*lines, *(f"  note       {note}" for note in plan.notes)])
 
 
@@ -40,7 +42,7 @@ class InstallView:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             TimeElapsedColumn(),
             TextColumn("{task.fields[detail]}", markup=False),
@@ -58,6 +60,10 @@ class InstallView:
     ) -> None:
         self._progress.stop()
 
+    def pause(self) -> None:
+        """Take the progress line away for a question; the next step shows it again."""
+        self._progress.stop()
+
     def show(self, step: InstallStep) -> None:
         """Show one step."""
         if step.name != self._name:
@@ -66,7 +72,7 @@ class InstallView:
                 detail = f": {step.detail}" if step.detail and step.fraction is None else ""
                 self._console.print(f"{step.name}{detail}", markup=False)
         if self._console.is_terminal:
-            self._progress.start()  # only now: a question may have been asked before the first step
+            self._progress.start()  # again after a question
             self._progress.update(
                 self._task,
                 description=step.name,

@@ -147,6 +147,7 @@ def _as_dict(run: RunStatus) -> dict[str, object]:
         "started_at": run.started_at,
         "owner_pid": run.owner_pid,
         "cause": run.cause,
+        "stalled_s": run.stalled_s,
         "processes": [dataclasses.asdict(process) for process in run.processes],
         "memory_bytes": sum(process.memory_bytes for process in run.processes),
     }

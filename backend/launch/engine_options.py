@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from backend.checkpoints import catalog
 from backend.errors import ProfileError
 from backend.launch.probe import EngineOption, Probe
 from backend.launch.profile import FIELDS, Profile
@@ -118,12 +119,7 @@ def served_name(profile: Profile) -> str:
     if profile.target.served_model_name is not None:
         return profile.target.served_model_name
     model = profile.target.model
-    return Path(model).name if is_local(model) else model.removeprefix("specdeck://")
-
-
-def is_local(model: str) -> bool:
-    """Whether a model is a folder of this machine rather than a hub id or a demo model."""
-    return model.startswith(("/", "~"))
+    return Path(model).name if catalog.is_path(model) else model.removeprefix(catalog.BUILT_PREFIX)
 
 
 def is_loopback(host: str) -> bool:

@@ -1,25 +1,14 @@
 """The environment variables of an engine: the user's, cleaned, with what a run needs and the profile adds."""
 
-import fnmatch
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from backend.clean_env import clean_environment
 from backend.launch.engine_options import is_loopback
 from backend.launch.probe import Probe
 from backend.launch.profile import Profile
 from backend.launch.profile_types import GIB
-
-# Inherited by accident from a shell or from our own environment, each has broken engines or their figures.
-_REMOVED = (
-    "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_PRELOAD", "QT_*", "VLLM_PORT", "PROMETHEUS_MULTIPROC_DIR",
-    "SPECDECK_*", "VLLM_API_KEY", "VLLM_TARGET_DEVICE",
-)  # fmt: skip
-
-
-def clean(base: Mapping[str, str]) -> dict[str, str]:
-    """Return `base` without the variables that must not reach an engine."""
-    return {name: value for name, value in base.items() if not any(fnmatch.fnmatchcase(name, p) for p in _REMOVED)}
 
 
 def build_variables(
@@ -45,7 +34,7 @@ def build_variables(
         base_env: the user's variables.
         cores: CPU numbers that the engine may use, by default those that we may use.
     """
-    env = clean(base_env)
+    env = clean_environment(base_env)
     if is_loopback(profile.server.host):
         # Else vLLM opens its inner sockets at the machine's outer address.
         env.setdefault("VLLM_HOST_IP", "127.0.0.1")

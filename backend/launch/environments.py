@@ -9,11 +9,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-import psutil
-
 from backend import paths
 from backend.errors import EngineEnvironmentError, UsageError
-from backend.launch import engine_folder, engine_search, install_lock, probe_runner
+from backend.launch import engine_folder, engine_search, engine_users, install_lock, probe_runner
 from backend.launch.probe import Probe
 
 log = logging.getLogger(__name__)
@@ -139,7 +137,7 @@ def delete_managed(folder: Path) -> None:
         EngineEnvironmentError: a process runs from it.
     """
     assert folder.parent == paths.folders().engines, folder
-    if pids := _running_from(folder):
+    if pids := engine_users.processes_using(folder):
         raise EngineEnvironmentError(f"A process still runs from {folder} (pid {pids[0]}).", "Stop that engine first.")
     engine_folder.write_marker(folder, state="removing", distribution="", version="")
     shutil.rmtree(folder)
@@ -150,7 +148,7 @@ def probe(environment: EngineEnvironment, *, refresh: bool = False) -> EngineEnv
 
     Args:
         environment: any environment; one that has nothing to probe comes back as it is.
-        refresh: ask again although an answer is kept.
+        refresh: ask again although an answer is kept; trouble of the moment is told but does not replace it.
     """
     now = _look(
         environment.python, environment.folder, identity=environment.id, managed=environment.managed, fresh=refresh
@@ -185,11 +183,15 @@ def choose(environment_id: str | None = None, *, on_wait: Callable[[str], None] 
     everything = list_environments()
     fit = [e for e in everything if e.state in (EnvironmentState.OK, EnvironmentState.UNCHECKED)]
     problems = [e for e in everything if e not in fit]
-    for environment in sorted(fit, key=_rank, reverse=True):
-        checked = _checked(environment, on_wait, refresh=False)
+    # Before giving up, kept trouble is looked at again: it may be mended, and the way out is a large download.
+    kept = [e for e in problems if e.state is EnvironmentState.BROKEN and e.python.exists()]
+    for environment in (*sorted(fit, key=_rank, reverse=True), *sorted(kept, key=_rank, reverse=True)):
+        checked = _checked(environment, on_wait, refresh=environment in kept)
         if checked.state is EnvironmentState.OK:
             return checked
-        problems.append(checked)
+        problems = [checked if e.id == checked.id else e for e in problems]
+        if environment in fit:
+            problems.append(checked)
     if problems:
         first = problems[0]
         raise EngineEnvironmentError(
@@ -263,15 +265,6 @@ def _managed() -> Iterator[EngineEnvironment]:
     for folder in entries:
         if folder.is_dir() and not folder.name.startswith("."):
             yield _look(engine_folder.interpreter(folder), folder, identity=folder.name, managed=True)
-
-
-def _running_from(folder: Path) -> list[int]:
-    prefix, pids = f"{folder}/", []
-    for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or [""]
-        if words[0].startswith(prefix):
-            pids.append(process.pid)
-    return pids
 
 
 def _registry_file() -> Path:

@@ -6,6 +6,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from backend import paths, settings
@@ -21,11 +22,42 @@ Progress = Callable[[InstallStep], None]
 
 
 def existing(folder: Path) -> EngineEnvironment | None:
-    """Return the environment of ours in `folder` if it is whole and not known to be broken; starts nothing."""
+    """Return the environment of ours in `folder` if it is whole and known to work; starts nothing."""
     if not engine_folder.is_complete(folder):
         return None
     environment = environments.get(folder.name)
-    return environment if environment.state in (EnvironmentState.OK, EnvironmentState.UNCHECKED) else None
+    return environment if environment.state is EnvironmentState.OK else None
+
+
+def check_again(folder: Path, *, on_wait: Callable[[], None]) -> tuple[EngineEnvironment | None, str]:
+    """Look again at a finished environment of ours that is not known to work.
+
+    Args:
+        folder: where it is, or is not.
+        on_wait: told before its interpreter runs, which takes about 20 s.
+
+    Returns:
+        The environment if it works after all; else what is wrong with it, "" when there is no finished one.
+
+    Raises:
+        EngineEnvironmentError: it could not be checked now (a busy machine, no driver, no memory), which says
+            nothing about it.
+    """
+    if engine_folder.read_marker(folder).get("state") != "complete":
+        return None, ""
+    environment = environments.get(folder.name)
+    if not engine_folder.is_complete(folder):
+        return None, environment.problem
+    on_wait()
+    outcome = probe_runner.probe_now(environment.python, folder)
+    if outcome.probe is not None:
+        return environments.get(folder.name), ""
+    if not outcome.lasting:
+        raise EngineEnvironmentError(
+            f"{environment.id} is installed but could not be checked now. {outcome.problem}",
+            f"Try again. To make it anew: `specdeck engines remove {environment.id}`, then install.",
+        )
+    return None, outcome.problem
 
 
 def install(
@@ -37,9 +69,12 @@ def install(
 ) -> EngineEnvironment:
     """Install what the plan says, or return at once what is already there; blocks for minutes.
 
+    Only what a cut-off install left is deleted by itself. A finished environment is probed again first, and replaced
+    only with a consent to a plan that says so (`replaces`).
+
     Args:
         plan: from `install_plan.plan`.
-        consent: asked before anything is downloaded.
+        consent: asked before anything is downloaded or deleted.
         progress: told each step, in this thread.
         options: the user's settings.
 
@@ -50,6 +85,10 @@ def install(
     """
     if (ready := existing(plan.folder)) is not None:
         return ready
+    ready, problem = check_again(plan.folder, on_wait=lambda: progress(InstallStep("Checking what is installed")))
+    if ready is not None:
+        return ready
+    plan = replace(plan, replaces=problem)
     if not plan.fits:
         raise EngineEnvironmentError(
             f"There is not enough space in {plan.folder.parent}: about {_gb(plan.needed_bytes)} are needed while "
@@ -61,6 +100,10 @@ def install(
     with install_lock.hold():
         if (ready := existing(plan.folder)) is not None:  # another installer was first
             return ready
+        if engine_folder.read_marker(plan.folder).get("state") == "complete" and not plan.replaces:
+            raise EngineEnvironmentError(
+                f"Another Specdeck has just installed {plan.folder.name}, and it does not work.", "Try again."
+            )
         record = _new_log(plan)
         with _disk_errors(plan, record):
             _install(plan, progress, record, options or settings.load())
@@ -69,7 +112,8 @@ def install(
 
 def _install(plan: InstallPlan, progress: Progress, record: Path, options: settings.Settings) -> None:
     if plan.folder.exists():
-        progress(InstallStep("Removing what a cut-off or broken install left"))
+        what = "the environment that does not work" if plan.replaces else "what a cut-off install left"
+        progress(InstallStep(f"Removing {what}"))
         environments.delete_managed(plan.folder)
     plan.folder.mkdir(parents=True, mode=0o700)
     mark = {"distribution": plan.distribution, "version": plan.version}

@@ -24,9 +24,10 @@ _INSTALLED_BYTES = {CPU: 3_700_000_000, CUDA: 8_700_000_000}
 # CUDA version that the torch of a vLLM wheel was built with, from the wheels' metadata: vLLM 0.18.0 and 0.19.1
 # require torch 2.10.0 (CUDA 12.8), 0.20.0 torch 2.11.0 (13.0), 0.32.0 torch 2.13.0 (13.0).
 _WHEEL_CUDA = (((0, 20), (13, 0)), ((0, 18), (12, 8)))
-_LAST_FOR_CUDA = {12: "0.19.1"}
-# Oldest Linux driver for any CUDA of a major version (NVIDIA, "CUDA compatibility", minor version compatibility).
-_OLDEST_DRIVER = {13: "580", 12: "525", 11: "450"}
+# Newest vLLM whose wheels need no more than that CUDA version.
+_LAST_FOR_CUDA = {(12, 8): "0.19.1"}
+# First Linux driver series with that CUDA version (NVIDIA, "CUDA Toolkit release notes").
+_OLDEST_DRIVER = {(13, 0): "580", (12, 8): "570"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ class InstallPlan:
         free_bytes: free there now.
         reason: why this build, one sentence or two.
         notes: what else a person should know before they agree.
+        replaces: what is wrong with the finished environment that is deleted for this one, "" if there is none.
     """
 
     build: str
@@ -94,6 +96,7 @@ class InstallPlan:
     free_bytes: int
     reason: str
     notes: tuple[str, ...] = field(default_factory=tuple)
+    replaces: str = ""
 
     @property
     def needed_bytes(self) -> int:
@@ -192,22 +195,17 @@ def _cuda_obstacle(facts: MachineFacts, version: str) -> tuple[str, tuple[str, .
         return f"NVIDIA driver {driver.version} answers but shows no GPU.", ()
     if needed is None:
         return "", (f"It is not known which CUDA version vLLM {version} needs.",)
-    # A driver runs programs of every older CUDA, and of every minor version of its own major one.
-    if driver.cuda[0] < needed[0]:
-        words = (
-            f"NVIDIA driver {driver.version} supports CUDA {_dotted(driver.cuda)}; vLLM {version} needs CUDA "
-            f"{_dotted(needed)}, so driver {_OLDEST_DRIVER.get(needed[0], 'of a newer series')} or newer."
-        )
-        older = _LAST_FOR_CUDA.get(driver.cuda[0])
-        hint = f" vLLM {older} fits this driver: `specdeck engines install --cuda --version {older}`."
-        return words + (hint if older else ""), ()
-    if driver.cuda < needed:
-        return "", (
-            f"vLLM {version} was built with CUDA {_dotted(needed)}, the driver has {_dotted(driver.cuda)}: within "
-            "one major version that runs, except for kernels that are compiled on the fly from PTX. A driver "
-            "update removes that limit.",
-        )
-    return "", ()
+    # A driver runs programs of every older CUDA. Older minor versions of the same major one would do in part only:
+    # not for kernels that are compiled on the fly from PTX.
+    if driver.cuda >= needed:
+        return "", ()
+    words = (
+        f"NVIDIA driver {driver.version} supports CUDA {_dotted(driver.cuda)}; vLLM {version} needs CUDA "
+        f"{_dotted(needed)}, so driver {_OLDEST_DRIVER[needed]} or newer."
+    )
+    older = next((last for cuda, last in _LAST_FOR_CUDA.items() if cuda <= driver.cuda), None)
+    hint = f" vLLM {older} fits this driver: `specdeck engines install --cuda --version {older}`."
+    return words + (hint if older else ""), ()
 
 
 def _wheel_cuda(version: str) -> tuple[int, int] | None:

@@ -33,8 +33,8 @@ class Leftover:
 
 def _open_runs(runs: Path) -> Iterator[tuple[RunFolder, RunRecord]]:
     for folder in all_runs(runs):
-        record = folder.record()
-        if record is not None and record.ended_at is None:
+        record = folder.record_or_guess()
+        if record.ended_at is None:
             yield folder, record
 
 
@@ -50,7 +50,7 @@ def survey(runs: Path) -> list[Leftover]:
         stats = processes.members(record.identity)
         if stats:
             found.append(Leftover(folder, record, _status(folder, record, stats), adoptable=_has_leader(record)))
-        else:
+        elif record.url:
             _close(folder, record)
     return found
 
@@ -65,20 +65,21 @@ def live_runs(runs: Path) -> list[RunStatus]:
     return found
 
 
-async def end(leftover: Leftover, *, grace_s: float, hurry: asyncio.Event | None = None) -> str:
-    """End an unowned run and clean up behind it; returns what could not be ended, in words, "" normally.
+async def end(leftover: Leftover, *, grace_s: float, hurry: asyncio.Event) -> str | None:
+    """End an unowned run and clean up behind it.
 
-    Somebody who adopts it meanwhile is asked to stop it instead.
+    Returns:
+        What could not be ended, in words, "" normally; None when somebody else has taken the run meanwhile.
     """
     leftover.folder.request_stop()
     lock = leftover.folder.take_ownership()
     if lock is None:
-        return ""  # its new owner has read the request
+        return None
     try:
         record = leftover.record
         held = processes.shared_memory_of(await asyncio.to_thread(processes.members, record.identity))
         record.shared_memory = sorted(held | set(record.shared_memory))
-        left = await ending.end_processes(record.identity, grace_s=grace_s, hurry=hurry or asyncio.Event())
+        left = await ending.end_processes(record.identity, grace_s=grace_s, hurry=hurry)
         if not left:
             await asyncio.to_thread(_close, leftover.folder, record)
         return ending.unkillable_words(left)
@@ -105,6 +106,7 @@ def _status(folder: RunFolder, record: RunRecord, stats: list[processes.Stat]) -
         processes=processes.describe(stats),
         cause=record.cause,
         exit_words=record.exit_words,
+        stalled_s=record.stalled_s,
     )
 
 

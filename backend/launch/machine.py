@@ -4,14 +4,13 @@ import json
 import os
 import platform
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from backend import paths
+from backend import bounded, paths
+from backend.clean_env import clean_environment
 from backend.hardware import NvidiaDriver
-from backend.launch import engine_folder
 from backend.launch.install_plan import PYTHONS, MachineFacts, PythonFacts
 
 _ASK = (
@@ -48,16 +47,11 @@ def free_bytes(folder: Path) -> int:
 def ask_python(path: Path) -> PythonFacts | None:
     """Ask an interpreter for its version and its venv module; None if it does not run."""
     try:
-        done = subprocess.run(
-            [str(path), "-I", "-c", _ASK],
-            env=engine_folder.clean_environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_LIMIT_S,
-            check=True,
-        )
+        done = bounded.run([str(path), "-I", "-c", _ASK], env=clean_environment(), limit_s=_LIMIT_S)
+        if done.code != 0:
+            return None
         (major, minor), has_venv = json.loads(done.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
+    except (OSError, ValueError):
         return None
     return PythonFacts(path, (major, minor), has_venv)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backend import child
+from backend.clean_env import clean_environment
 from backend.errors import EngineEnvironmentError
 from backend.launch import engine_folder
 from backend.launch.pip_output import InstallStep, PipReader
@@ -146,7 +147,7 @@ class Pip:
             file.write(f"[specdeck] {line}\n")
 
     def _environment(self) -> dict[str, str]:
-        variables = {n: v for n, v in engine_folder.clean_environment().items() if n not in _MISPLACING}
+        variables = clean_environment(also=_MISPLACING)
         variables |= {
             "PIP_USER": "0",
             "PIP_NO_INPUT": "1",

@@ -3,29 +3,41 @@
 import hashlib
 import json
 import logging
+import re
 import signal
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backend import child, paths
+from backend import bounded, child, paths
+from backend.clean_env import clean_environment
 from backend.launch import engine_folder, probe
 
 log = logging.getLogger(__name__)
 
 TIME_LIMIT_S = 180.0
 _SCRIPT = Path(__file__).with_name("probe_script.py")
+# Failures of the moment, not of the environment: a driver that is not loaded (yet), or a machine without memory.
+_PASSING = re.compile(
+    r"libcuda\.so|libnvidia-ml|NVIDIA driver|CUDA driver|CUDA-capable device|NVML|MemoryError|allocate memory"
+    r"|out of memory|Resource temporarily unavailable|Too many open files|No space left",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeOutcome:
-    """What a probe found: `probe` when vLLM works, else `problem` in words."""
+    """What a probe found: `probe` when vLLM works, else `problem` in words.
+
+    `lasting` is False for trouble that may be gone the next time, such as a busy machine or a missing driver: it
+    says nothing about the environment, so it is never kept.
+    """
 
     probe: probe.Probe | None
     problem: str = ""
+    lasting: bool = True
 
 
 def run(python: Path, *, limit_s: float = TIME_LIMIT_S) -> tuple[ProbeOutcome, Mapping[str, Any] | None]:
@@ -41,20 +53,11 @@ def run(python: Path, *, limit_s: float = TIME_LIMIT_S) -> tuple[ProbeOutcome, M
     with tempfile.TemporaryDirectory(prefix="specdeck-probe-") as empty:  # nothing to import by accident
         # The text goes in by `-c`: run as a file, the script's own folder would be searched for modules.
         argv = child.command([str(python), "-c", _SCRIPT.read_text(encoding="utf-8")])
-        try:
-            done = subprocess.run(
-                argv,
-                cwd=empty,
-                env=engine_folder.clean_environment(),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=limit_s,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return ProbeOutcome(None, f"Its vLLM did not answer within {limit_s:.0f} s."), None
-    if done.returncode != 0:
-        return ProbeOutcome(None, _exit_words(python, done.returncode, done.stderr)), None
+        done = bounded.run(argv, cwd=empty, env=clean_environment(), limit_s=limit_s)
+    if done.code is None:
+        return ProbeOutcome(None, f"Its vLLM did not answer within {limit_s:.0f} s.", lasting=False), None
+    if done.code != 0:
+        return _ended(python, done.code, done.stderr), None
     try:
         answer: Mapping[str, Any] = json.loads(done.stdout)
         return read(answer), answer
@@ -69,12 +72,14 @@ def read(answer: Mapping[str, Any]) -> ProbeOutcome:
         ValueError: it is no complete answer of this schema.
     """
     if failure := answer.get("import_error"):
-        return ProbeOutcome(None, _import_words(str(failure)))
+        lasting = not _PASSING.search(str(failure))
+        return ProbeOutcome(None, _import_words(str(failure)), lasting=lasting)
     parsed = probe.parse(answer)
     if not parsed.platform or answer["platform"].get("unspecified"):
         return ProbeOutcome(
             None,
             "Its vLLM finds no device that it can run on; a CUDA build needs an NVIDIA driver that answers.",
+            lasting=False,
         )
     return ProbeOutcome(parsed)
 
@@ -89,19 +94,23 @@ def _import_words(failure: str) -> str:
     return f"Importing its vLLM fails: {first}."
 
 
-def _exit_words(python: Path, code: int, stderr: bytes) -> str:
-    if code in (-signal.SIGILL, 128 + signal.SIGILL):
-        return (
+def _ended(python: Path, code: int, stderr: bytes) -> ProbeOutcome:
+    """Judge an interpreter that ended without an answer."""
+    number = -code if code < 0 else code - 128  # a shell in between tells a signal as 128 + number
+    if number == signal.SIGILL:
+        return ProbeOutcome(
+            None,
             "Importing its vLLM was ended by an illegal instruction: this CPU lacks instructions that the build "
-            "uses, or it is the wrong build for this machine."
+            "uses, or it is the wrong build for this machine.",
         )
-    if code < 0:
-        name = signal.Signals(-code).name
-        return f"Importing its vLLM was ended by {name}" + (
-            ", most likely because memory ran out." if code == -signal.SIGKILL else "."
-        )
+    names = {known.value: known.name for known in signal.Signals}
+    if number in names:
+        why = ", most likely because memory ran out." if number == signal.SIGKILL else "."
+        return ProbeOutcome(None, f"Importing its vLLM was ended by {names[number]}{why}", lasting=False)
     lines = [line for line in stderr.decode(errors="replace").splitlines() if line.strip()]
-    return f"{python} ended with code {code}" + (f": {lines[-1].strip()}" if lines else ".")
+    last = lines[-1].strip() if lines else ""
+    words = f"{python} ended with code {code}" + (f": {last}" if last else ".")
+    return ProbeOutcome(None, words, lasting=not _PASSING.search(last))
 
 
 def cached(python: Path, folder: Path) -> ProbeOutcome | None:
@@ -121,9 +130,11 @@ def cached(python: Path, folder: Path) -> ProbeOutcome | None:
 
 
 def probe_now(python: Path, folder: Path, *, limit_s: float = TIME_LIMIT_S) -> ProbeOutcome:
-    """Run the probe and keep what it found, good or bad."""
+    """Run the probe and keep what it found, good or bad, unless the trouble may pass: then what was kept stays."""
     key = _key(python, folder)
     outcome, answer = run(python, limit_s=limit_s)
+    if not outcome.lasting:
+        return outcome
     content = {"schema": 1, "key": key, "answer": answer, "problem": outcome.problem}
     paths.write_atomic(_cache_file(python), json.dumps(content))
     return outcome

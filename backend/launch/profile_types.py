@@ -7,6 +7,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 from pydantic.config import JsonDict
 
+from backend.checkpoints.catalog import BUILT_PREFIX
+
 GIB = 1024**3
 
 # Set by Specdeck for each run, or dangerous to inherit; a profile that set them would be overruled or break a run.
@@ -14,6 +16,7 @@ MANAGED_VARIABLES = frozenset(
     {"SPT_NOENV", "TMPDIR", "PYTHONSAFEPATH", "PROMETHEUS_MULTIPROC_DIR", "VLLM_PORT", "VLLM_TARGET_DEVICE"}
 )
 _SECRET_WORDS = frozenset({"TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "CREDENTIALS"})
+_BUILT_MODEL = re.compile(re.escape(BUILT_PREFIX) + r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -62,8 +65,8 @@ def _no_control(value: str) -> str:
 
 def _model(value: str) -> str:
     _one_line(value)
-    if "://" in value and not re.fullmatch(r"specdeck://[A-Za-z0-9][A-Za-z0-9._-]*", value):
-        raise ValueError("should be a hub id, a full path, or specdeck://NAME for a demo model")
+    if "://" in value and not _BUILT_MODEL.fullmatch(value):
+        raise ValueError(f"should be a hub id, a full path, or {BUILT_PREFIX}NAME for a demo model")
     if value.startswith(("./", "../")) or value in {".", ".."}:
         raise ValueError("should be a full path: a relative one means another folder each time")
     return value

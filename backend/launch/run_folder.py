@@ -1,22 +1,28 @@
 """The folder of one run: its record, its log, its owner's lock and the wish to stop it."""
 
+import contextlib
 import fcntl
 import logging
 import os
 import secrets
 import shutil
+import struct
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from backend import paths
 from backend.events import RunState
-from backend.launch.processes import Identity
+from backend.launch.processes import Identity, boot_id, members
 
 log = logging.getLogger(__name__)
+
+SCHEMA = 1
+# struct flock of 64-bit Linux: type, whence, start, length (0: to the end), pid (0 for locks of open files).
+_WHOLE_FILE = struct.pack("hhxxxxqqixxxx", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 class RunRecord(BaseModel):
@@ -24,7 +30,7 @@ class RunRecord(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    schema_version: int = 1
+    schema_version: int = Field(SCHEMA, le=SCHEMA)
     run_id: str
     profile: str
     environment: str
@@ -33,7 +39,8 @@ class RunRecord(BaseModel):
     url: str
     served_model_name: str
     argv: list[str]
-    state: RunState = RunState.STARTING  # as its owner last saw it
+    state: RunState = RunState.PREFLIGHT  # as its owner last saw it
+    stalled_s: float | None = None  # length of the last stall
     temp_dir: str
     created_at: float
     boot_id: str
@@ -95,15 +102,36 @@ class RunFolder:
         paths.write_atomic(self._record_file, record.model_dump_json(indent=1) + "\n")
 
     def record(self) -> RunRecord | None:
-        """Read `run.json`; None when there is none, or it was damaged (then it is set aside)."""
+        """Read `run.json`; None when there is none, it is of a newer Specdeck, or damaged (then it is set aside)."""
         try:
-            return RunRecord.model_validate_json(self._record_file.read_bytes())
+            text = self._record_file.read_bytes()
         except FileNotFoundError:
             return None
-        except ValidationError:
+        try:
+            return RunRecord.model_validate_json(text)
+        except ValidationError as error:
+            if any(detail["loc"] == ("schema_version",) for detail in error.errors()):
+                log.warning("The record of run %s was written by a newer Specdeck.", self.run_id)
+                return None
             aside = paths.set_aside(self._record_file)
             log.warning("The record of run %s was damaged; it is now %s.", self.run_id, aside)
             return None
+
+    def record_or_guess(self) -> RunRecord:
+        """Read `run.json`; where it cannot be read, the run id alone still proves the run's processes."""
+        return self.record() or RunRecord(
+            run_id=self.run_id,
+            profile=self.run_id[16:-7],  # between the time and the random end
+            environment="",
+            host="",
+            port=0,
+            url="",
+            served_model_name="",
+            argv=[],
+            temp_dir="",
+            created_at=self.path.stat().st_mtime,
+            boot_id=boot_id(),
+        )
 
     def write_key(self, api_key: str) -> None:
         """Keep the engine's API key for other front ends of the same person."""
@@ -128,7 +156,7 @@ class RunFolder:
         """Become the one supervisor of this run; None when another living process is."""
         handle = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _WHOLE_FILE)
         except BlockingIOError:
             os.close(handle)
             return None
@@ -143,13 +171,13 @@ class RunFolder:
         except FileNotFoundError:
             return None
         try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+            held = fcntl.fcntl(handle, fcntl.F_OFD_GETLK, _WHOLE_FILE)  # asks only: nobody is kept from taking it
+            if struct.unpack_from("h", held)[0] == fcntl.F_UNLCK:
+                return None
             text = os.pread(handle, 32, 0).decode().strip()
             return int(text) if text.isdigit() else None
         finally:
             os.close(handle)
-        return None
 
     def size_bytes(self) -> int:
         """How much disk the folder takes."""
@@ -184,10 +212,11 @@ def prune(runs: Path, *, keep: int, keep_bytes: int) -> None:
     total = 0
     finished = 0
     for folder in reversed(all_runs(runs)):
-        record = folder.record()
-        if record is None or record.ended_at is None or folder.owner_pid() is not None:
-            continue
-        finished += 1
-        total += folder.size_bytes()
-        if finished > keep or (total > keep_bytes and finished > 1):
-            shutil.rmtree(folder.path, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # another front end prunes at the same time
+            record = folder.record_or_guess()
+            if folder.owner_pid() is not None or (record.ended_at is None and members(record.identity)):
+                continue
+            finished += 1
+            total += folder.size_bytes()
+            if finished > keep or (total > keep_bytes and finished > 1):
+                shutil.rmtree(folder.path, ignore_errors=True)

@@ -47,7 +47,7 @@ class StallDetector:
     """Remembers when an engine last moved.
 
     It is stalled only when log, counters and CPU have all been still for `stall_s` and a request is outstanding or
-    a probe failed in that time.
+    a probe failed in that time; it stays so until something moves or a probe is answered.
     """
 
     def __init__(self, *, stall_s: float, now_s: float) -> None:
@@ -56,7 +56,7 @@ class StallDetector:
         self._counters: object = None  # the last known ones: a gap in /metrics is no movement
         self._moved_s = now_s
         self._cpu_mark = (now_s, 0.0)
-        self._probe_failed = False
+        self._stalled = False
         self._probed_s = -math.inf
         self._next_probe_s = stall_s
 
@@ -69,13 +69,16 @@ class StallDetector:
         """Judge a new look; call it about once a second."""
         if self._moves(signs):
             self._moved_s = signs.now_s
-            self._probe_failed = False
+            self._stalled = False
         still_s = signs.now_s - self._moved_s
         if still_s < self._stall_s:
             return Verdict.FINE
-        if self._probe_failed and signs.now_s - self._probed_s >= self._stall_s:
-            return Verdict.PROBE  # an idle engine that came back moves nothing by itself: ask again
-        if self._probe_failed or signs.request_outstanding:
+        if signs.request_outstanding:
+            self._stalled = True
+        elif self._stalled and signs.now_s - self._probed_s >= self._stall_s:
+            # Whoever waited may have gone, and an engine that came back moves nothing by itself: ask again.
+            return Verdict.PROBE
+        if self._stalled:
             return Verdict.STALLED
         if signs.suspicious and still_s >= self._next_probe_s:
             return Verdict.PROBE
@@ -83,7 +86,7 @@ class StallDetector:
 
     def probe_answered(self, *, answered: bool, now_s: float) -> None:
         """Take the result of a probe; an idle engine that answers is asked ever less often."""
-        self._probe_failed = not answered
+        self._stalled = not answered
         self._probed_s = now_s
         if answered:
             self._moved_s = now_s

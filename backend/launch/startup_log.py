@@ -115,8 +115,3 @@ class StartupTracker:
             return  # a late line of an earlier phase, for example the draft's configuration
         if line.detail and (line.phase == current.name or line.fraction is not None):
             self._phases[-1] = replace(current, fraction=line.fraction, detail=line.detail)
-
-
-def usual_total_s(usual: Mapping[str, float]) -> float | None:
-    """Return how long the whole start usually takes, None when no earlier run is known."""
-    return sum(usual.values()) if usual else None

@@ -103,8 +103,3 @@ class History:
     def last(self, name: str, *, seconds: float) -> Curve:
         """Return the last `seconds` of a series of ENGINE_SERIES, HOST_SERIES or a position of acceptance."""
         return (self._host if name in HOST_SERIES else self._engine).last(name, seconds=seconds)
-
-    @property
-    def n_positions(self) -> int:
-        """How many positions of acceptance were ever seen."""
-        return sum(name.startswith("acceptance_position_") for name in self._engine.names)

@@ -1,8 +1,6 @@
-"""The machine and its processes as psutil sees them."""
+"""The machine as psutil sees it."""
 
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
 
 import psutil
 
@@ -32,37 +30,6 @@ class HostReader:
             memory_used_bytes=memory.total - memory.available,
             memory_total_bytes=memory.total,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessUse:
-    """What some processes use together.
-
-    Attributes:
-        cpu_s: CPU time, user and system, since each one's start, in seconds.
-        memory_bytes: resident memory; pages that they share count once for each.
-        n_processes: how many of them were there to be read.
-    """
-
-    cpu_s: float
-    memory_bytes: int
-    n_processes: int
-
-
-def process_use(pids: Iterable[int]) -> ProcessUse:
-    """Add up what the processes use; those that are gone or may not be read are left out."""
-    cpu_s, memory_bytes, n_processes = 0.0, 0, 0
-    for pid in pids:
-        try:
-            process = psutil.Process(pid)
-            with process.oneshot():
-                times, memory = process.cpu_times(), process.memory_info()
-        except psutil.Error:
-            continue
-        cpu_s += times.user + times.system
-        memory_bytes += memory.rss
-        n_processes += 1
-    return ProcessUse(cpu_s=cpu_s, memory_bytes=memory_bytes, n_processes=n_processes)
 
 
 def _cpu_seconds() -> tuple[float, float]:

@@ -2,12 +2,11 @@
 
 import contextlib
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from backend import child
+from backend import bounded, child
 from backend.hardware import Gpu, NvidiaDriver
 
 _LIMIT_S = 10.0
@@ -64,21 +63,14 @@ def ask_child(*, argv: Sequence[str] | None = None, limit_s: float = _LIMIT_S) -
 
     Args:
         argv: the command, by default this module.
-        limit_s: the child is ended after this many seconds.
+        limit_s: the child is ended after this many seconds; one that hangs in the driver is left behind.
     """
     argv = argv or [sys.executable, "-P", "-m", "backend.telemetry.nvml"]
-    try:
-        done = subprocess.run(
-            child.command(argv),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=limit_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+    done = bounded.run(child.command(argv), limit_s=limit_s)
+    if done.code is None:
         return f"NVML gave no answer within {limit_s:.0f} s"
-    if done.returncode < 0:
-        return f"NVML crashed (signal {-done.returncode})"
+    if done.code < 0:
+        return f"NVML crashed (signal {-done.code})"
     try:
         answer = json.loads(done.stdout)
         if answer["driver"] is None:
@@ -90,7 +82,7 @@ def ask_child(*, argv: Sequence[str] | None = None, limit_s: float = _LIMIT_S) -
             gpus=tuple(Gpu(**gpu) for gpu in driver["gpus"]),
         )
     except (ValueError, KeyError, TypeError):
-        return f"NVML gave no usable answer (exit code {done.returncode})"
+        return f"NVML gave no usable answer (exit code {done.code})"
 
 
 def main() -> None:

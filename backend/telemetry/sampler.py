@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, replace
 
 import httpcore2  # noqa: F401 - httpx2 loads it with the first request, which takes 0.1 s of that request's limit
@@ -38,9 +38,18 @@ class Sampler:
         rates: the newest comparison of two pages; None in an interval without one.
     """
 
-    def __init__(self, api: EngineApi, *, interval_s: float = 1.0) -> None:
-        """Sample the engine behind `api`, which stays the caller's to close."""
+    def __init__(
+        self,
+        api: EngineApi,
+        *,
+        interval_s: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Sample the engine behind `api`, which stays the caller's to close; tests bring a clock of their own."""
         self.interval_s = interval_s
+        self._clock = clock
+        self._sleep = sleep
         self.reading: EngineReading | None = None
         self.rates: Rates | None = None
         self._api = api
@@ -52,13 +61,13 @@ class Sampler:
         Scrapes stand on a grid of monotonic time, so lateness never adds up. A scrape that is late by less than
         half an interval is made at once; older ones are left out, so a stall is not followed by a burst.
         """
-        due_s = time.monotonic()
+        due_s = self._clock()
         while True:
             yield await self.read()
             due_s += self.interval_s
-            left_out = round((time.monotonic() - due_s) / self.interval_s)
+            left_out = round((self._clock() - due_s) / self.interval_s)
             due_s += max(0, left_out) * self.interval_s
-            await asyncio.sleep(due_s - time.monotonic())
+            await self._sleep(due_s - self._clock())
 
     async def read(self) -> Sample:
         """Scrape once, within nine tenths of the interval and 5 s.
@@ -100,7 +109,7 @@ class Sampler:
             pass
         except EngineError as error:  # any answer but a page, or none
             refused = isinstance(error, EngineUnreachableError) and error.refused
-        return _Answer(at_s=time.monotonic(), t=time.time(), page=page, refused=refused)
+        return _Answer(at_s=self._clock(), t=time.time(), page=page, refused=refused)
 
 
 def _state(health: Health, answer: _Answer) -> RunState:

@@ -1,7 +1,9 @@
 """EngineApi against the fake server as a process of its own, and against recorded streams of a real engine."""
 
 import asyncio
+import errno
 import os
+import resource
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -84,6 +86,84 @@ async def test_health(fake_vllm: StartFake) -> None:
         assert await api.health(timeout_s=0.2) is Health.TIMEOUT
     async with _api(f"http://127.0.0.1:{_free_port()}") as api:
         assert await api.health() is Health.REFUSED
+
+
+def _failing(number: int) -> Callable[..., Awaitable[None]]:
+    """What asyncio does when the system gives no connection, for a reason of this machine."""
+
+    async def connect(*args: object, **kwargs: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return connect
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.EADDRNOTAVAIL, errno.ENETUNREACH])
+async def test_a_lack_of_this_machine_is_no_refusal(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a supervisor that runs out of files or ports would end a healthy engine."""
+    loop = asyncio.get_running_loop()
+    async with _api(f"http://127.0.0.1:{_free_port()}") as api:
+        assert await api.health() is Health.REFUSED
+        monkeypatch.setattr(loop, "create_connection", _failing(number))
+        for _ in range(2):  # also while a refusal is being handled, which then stands in the chain of causes
+            assert await api.health() is Health.TIMEOUT
+            try:
+                await _failing(errno.ECONNREFUSED)()
+            except ConnectionRefusedError:
+                assert await api.health() is Health.TIMEOUT
+        with pytest.raises(EngineUnreachableError, match=os.strerror(number)) as metrics:
+            await api.metrics()
+        with pytest.raises(EngineUnreachableError, match=os.strerror(number)) as chat:
+            await _all(api.stream_chat(HI, model="fake"))
+        assert not metrics.value.refused
+        assert not chat.value.refused
+
+
+async def test_no_more_files_is_no_refusal(fake_vllm: StartFake) -> None:
+    """The real thing: this process may open no further file."""
+    fake = fake_vllm()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with _api(fake.url) as api:
+        assert await api.health() is Health.OK
+        resource.setrlimit(resource.RLIMIT_NOFILE, (1, hard))
+        try:
+            got = await api.health()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert got is Health.TIMEOUT
+        assert await api.health() is Health.OK
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "health"),
+    [
+        (errno.ECONNREFUSED, errno.ECONNREFUSED, Health.REFUSED),
+        (errno.EADDRNOTAVAIL, errno.ECONNREFUSED, Health.REFUSED),  # localhost is ::1 too, and there is no IPv6
+        (errno.ECONNREFUSED, errno.EMFILE, Health.TIMEOUT),
+        (errno.EADDRNOTAVAIL, errno.EADDRNOTAVAIL, Health.TIMEOUT),
+    ],
+)
+async def test_a_name_with_two_addresses(
+    first: int, second: int, health: Health, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def addresses(*args: object, **kwargs: object) -> list[tuple[object, ...]]:
+        return [
+            (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 9, 0, 0)),
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 9)),
+        ]
+
+    async def connect(protocol: object, host: str, *args: object, **kwargs: object) -> None:
+        await _failing(first if host == "::1" else second)()
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop, "getaddrinfo", addresses)
+    monkeypatch.setattr(loop, "create_connection", connect)
+    async with _api("http://localhost:9") as api:
+        assert await api.health() is health
+
+
+async def test_an_unknown_name_is_no_refusal() -> None:
+    async with _api("http://no-such-host.invalid:8000") as api:
+        assert await api.health(timeout_s=30) is Health.TIMEOUT
 
 
 async def test_health_and_metrics_of_something_that_is_no_http_server() -> None:

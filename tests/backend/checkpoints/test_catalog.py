@@ -73,6 +73,27 @@ class TestFolders:
         (tmp_path / "m" / "config.json").write_text(CONFIG)
         assert catalog.locate("~/m", built=tmp_path / "none").state is ModelState.COMPLETE
 
+    def test_a_home_folder_of_nobody_is_just_missing(self, tmp_path: Path) -> None:
+        assert catalog.locate("~no-such-user/m", built=tmp_path).state is ModelState.MISSING
+
+    @pytest.mark.parametrize(
+        ("name", "kind"),
+        [
+            *(
+                ("owner/name", "hub"),
+                ("name", "hub"),
+                ("a~b/c", "hub"),
+                ("specdeck/x", "hub"),
+                ("owner/.hidden", "hub"),
+            ),
+            *(("/x", "path"), ("/", "path"), ("./x", "path"), ("../x", "path"), ("~/x", "path"), ("~who/x", "path")),
+            *(("specdeck://x", "built"), ("specdeck://", "built")),
+        ],
+    )
+    def test_every_name_is_of_one_kind(self, name: str, kind: str) -> None:
+        kinds = {"hub": catalog.is_hub_name, "path": catalog.is_path, "built": catalog.is_built}
+        assert [each for each, is_it in kinds.items() if is_it(name)] == [kind]
+
     def test_missing_folder(self, tmp_path: Path) -> None:
         found = catalog.locate(str(tmp_path / "nowhere"), built=tmp_path)
         assert (found.state, found.path, found.present_bytes) == (ModelState.MISSING, None, 0)

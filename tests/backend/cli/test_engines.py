@@ -1,3 +1,5 @@
+"""`specdeck engines` and the choice of an engine by `run`."""
+
 import io
 import json
 import os
@@ -23,7 +25,7 @@ RECORDED = Path(__file__).parents[2] / "data" / "vllm_0.32.0_probe.json"
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quick_python: Path) -> None:
     """No vLLM, no GPU and no pip settings of the person who runs the tests."""
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
@@ -32,7 +34,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setattr(environments, "find_installed", lambda: ())
     monkeypatch.setattr(nvml, "ask_child", lambda: "no library")
-    base = PythonFacts(Path(sys.base_prefix) / "bin/python3", sys.version_info[:2], has_venv=True)
+    base = PythonFacts(quick_python, sys.version_info[:2], has_venv=True)
     monkeypatch.setattr(
         machine,
         "machine_facts",
@@ -177,3 +179,36 @@ def test_run_takes_a_vllm_that_it_finds_and_remembers_it(tmp_path: Path, monkeyp
     assert engines.ensure_engine(console=quiet()).folder == folder
     assert [entry.id for entry in environments.list_environments()] == ["mine"]
     assert engines.ensure_engine("mine", console=quiet()).folder == folder
+
+
+def test_yes_of_the_makefile_never_deletes_a_finished_environment() -> None:
+    folder = managed()
+    (folder / "bin/python").write_text("#!/bin/sh\nkill -ILL $$\n")
+    console = quiet()
+    with pytest.raises(InstallRefusedError) as caught:
+        engines.ensure_engine(yes_cpu=True, console=console)
+    assert "engines install --cpu --yes" in caught.value.what_to_do
+    assert "DELETES" in said(console)
+    assert "illegal instruction" in said(console)
+    assert (folder / "bin/python").exists()
+
+
+def test_busy_machine_never_costs_an_environment() -> None:
+    folder = managed()
+    (folder / "bin/python").write_text("#!/bin/sh\nkill -KILL $$\n")
+    with pytest.raises(EngineEnvironmentError, match="could not be checked now"):
+        engines.ensure_engine(yes=True, yes_cpu=True, console=quiet())
+    (folder / "bin/python").write_text(f"#!/bin/sh\ncat {RECORDED}\n")
+    assert engines.ensure_engine(console=quiet()).state is EnvironmentState.OK
+
+
+def test_brackets_in_foreign_words_are_no_markup(tmp_path: Path) -> None:
+    words = "ImportError: bad ELF header [/usr/lib/x.so] [bold]"
+    folder = fake(tmp_path / "[red]mine[/x]", behaviour=f"""echo '{json.dumps({"import_error": words})}'""")
+    with pytest.raises(EngineEnvironmentError):
+        call("add", str(folder))
+    table = "".join(call("list").stdout.replace("│", "").split())
+    assert "[/usr/lib/x.so][bold]" in table
+    assert "[red]mine[/x]" in table
+    with pytest.raises(EngineEnvironmentError):
+        call("probe")

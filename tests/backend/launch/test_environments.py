@@ -1,3 +1,5 @@
+"""Engine environments: list, probe, choose, add, remove."""
+
 import json
 import os
 import signal
@@ -110,14 +112,12 @@ def test_damaged_cache_is_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFix
     ("behaviour", "words"),
     [
         ("kill -ILL $$", "instruction"),
-        ("kill -KILL $$", "memory"),
         ("exit 132", "instruction"),
         ("echo 'ImportError: libcudart.so.13' >&2; exit 1", "libcudart.so.13"),
         ("echo no json", "no usable answer"),
         ("echo '{\"schema\": 9}'", "schema"),
         ('echo \'{"import_error": "ImportError: _C.so: undefined symbol"}\'', "undefined symbol"),
         ('echo \'{"import_error": "RuntimeError: operator torchvision::nms does not exist"}\'', "uninstall"),
-        (f'sed \'s/"unspecified": *false/"unspecified": true/\' {RECORDED}', "driver"),
     ],
 )
 def test_broken_ones_say_why(tmp_path: Path, behaviour: str, words: str) -> None:
@@ -129,6 +129,48 @@ def test_broken_ones_say_why(tmp_path: Path, behaviour: str, words: str) -> None
     assert starts(folder) == 1
     with pytest.raises(EngineEnvironmentError, match="engines probe mine"):
         environments.choose("mine")
+
+
+TRANSIENT = [
+    ("kill -KILL $$", "memory"),
+    ("kill -TERM $$", "SIGTERM"),
+    ("exit 137", "memory"),
+    (f'sed \'s/"unspecified": *false/"unspecified": true/\' {RECORDED}', "driver"),
+    ('echo \'{"import_error": "ImportError: libcuda.so.1: cannot open shared object file"}\'', "libcuda"),
+    ('echo \'{"import_error": "RuntimeError: Found no NVIDIA driver on your system."}\'', "driver"),
+    ('echo \'{"import_error": "MemoryError: "}\'', "Memory"),
+    ("echo 'OSError: [Errno 12] Cannot allocate memory' >&2; exit 1", "memory"),
+]
+
+
+def once(behaviour: str) -> str:
+    """A script that behaves so at its first start and answers as a good vLLM afterwards."""
+    return f'if [ $(wc -l < "${{0%/bin/*}}/starts") = 1 ]; then {behaviour}; exit; fi\n{ANSWERS}'
+
+
+@pytest.mark.parametrize(("behaviour", "words"), TRANSIENT)
+def test_trouble_of_the_moment_is_told_but_not_kept(tmp_path: Path, behaviour: str, words: str) -> None:
+    added = environments.add(fake(tmp_path / "mine", behaviour=once(behaviour)))
+    assert added.state is EnvironmentState.BROKEN
+    assert words in added.problem
+    assert only().state is EnvironmentState.UNCHECKED
+    assert environments.choose().state is EnvironmentState.OK
+
+
+def test_trouble_of_the_moment_does_not_replace_a_good_answer(tmp_path: Path) -> None:
+    folder = fake(tmp_path / "mine")
+    good = environments.add(folder)
+    (folder / "bin/python").write_text("#!/bin/sh\nkill -KILL $$\n")
+    assert environments.probe(good, refresh=True).state is EnvironmentState.BROKEN
+    assert only() == good
+
+
+def test_mended_one_is_found_before_giving_up(tmp_path: Path) -> None:
+    folder = fake(tmp_path / "mine", behaviour=once("exit 1"))
+    assert environments.add(folder).state is EnvironmentState.BROKEN
+    assert only().state is EnvironmentState.BROKEN
+    assert environments.choose().id == "mine"
+    assert starts(folder) == 2
 
 
 def test_mended_environment_is_looked_at_again(tmp_path: Path) -> None:
@@ -297,12 +339,21 @@ def _seconds_of_listing() -> float:
 
 
 def test_probe_runs_clean_and_in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PROMETHEUS_MULTIPROC_DIR", "VLLM_PORT"):
+    names = (
+        "PYTHONPATH",
+        "PYTHONHOME",
+        "VIRTUAL_ENV",
+        "PROMETHEUS_MULTIPROC_DIR",
+        "VLLM_PORT",
+        "VLLM_TARGET_DEVICE",
+        "QT_PLUGIN_PATH",
+    )
+    for name in names:
         monkeypatch.setenv(name, str(tmp_path / "elsewhere"))
     seen = tmp_path / "seen"
     environments.add(fake(tmp_path / "mine", behaviour=f"env > {seen}; pwd >> {seen}; ls -A >> {seen}; {ANSWERS}"))
     lines = seen.read_text().splitlines()
-    for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PROMETHEUS_MULTIPROC_DIR", "VLLM_PORT"):
+    for name in names:
         assert not any(line.startswith(f"{name}=") for line in lines)
     assert "specdeck-probe-" in lines[-1]  # the working folder comes last: it is empty
     assert not Path(lines[-1]).exists()
@@ -313,6 +364,7 @@ def test_probe_that_hangs_is_ended(tmp_path: Path) -> None:
 
     folder = fake(tmp_path / "mine", behaviour=f"echo $$ > {tmp_path}/pid; exec sleep 600")
     outcome = probe_runner.probe_now(folder / "bin/python", folder, limit_s=1.0)
+    assert probe_runner.cached(folder / "bin/python", folder) is None  # a busy machine says nothing about it
     assert outcome.probe is None
     assert "1 s" in outcome.problem
     with pytest.raises(ProcessLookupError):

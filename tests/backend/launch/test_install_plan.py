@@ -1,3 +1,5 @@
+"""The install plan as a table: machine and wish in, plan or message out."""
+
 import re
 import tomllib
 from pathlib import Path
@@ -39,8 +41,13 @@ def facts(
         (driver("650.1", (14, 0)), EngineWant(), "cuda", "14.0"),  # drivers run programs of older CUDA versions
         (driver("580.95.05", (13, 0)), EngineWant(build="cpu"), "cpu", "asked for"),
         (driver("570.86", (12, 8)), EngineWant(), "cpu", "580"),
-        (driver("535.1", (12, 2)), EngineWant(), "cpu", "0.19.1"),
+        (driver("535.1", (12, 2)), EngineWant(), "cpu", "580"),
+        (driver("535.1", (12, 2)), EngineWant(version="0.19.1"), "cpu", "570"),  # older minor version: no
+        (driver("565.1", (12, 7)), EngineWant(version="0.18.0"), "cpu", "12.8"),
+        (driver("575.1", (12, 9)), EngineWant(version="0.19.1"), "cuda", "12.9"),
+        (driver("580.95.05", (13, 0)), EngineWant(version="0.19.1"), "cuda", "13.0"),
         (driver("470.1", (11, 4)), EngineWant(), "cpu", "580"),
+        (driver("575.1", (12, 9)), EngineWant(), "cpu", "0.19.1"),
         (driver("580.95.05", (13, 0), ()), EngineWant(), "cpu", "no GPU"),
         (driver("570.86", (12, 8)), EngineWant(build="cuda", version="0.19.1"), "cuda", "asked for"),
         (driver("570.86", (12, 8)), EngineWant(version="0.19.1"), "cuda", "570.86"),
@@ -61,6 +68,7 @@ def test_build_follows_driver_and_wish(
         (None, ["NVML Shared Library Not Found"]),
         (driver("570.86", (12, 8)), ["570.86", "12.8", "13.0", "driver 580 or newer", "--version 0.19.1"]),
         (driver("470.1", (11, 4)), ["11.4", "driver 580 or newer"]),
+        (driver("560.1", (12, 6)), ["12.6", "13.0", "driver 580 or newer"]),
         (driver("580.1", (13, 0), ()), ["shows no GPU"]),
     ],
 )
@@ -71,16 +79,20 @@ def test_cuda_that_cannot_run_says_what_would_fit(nvidia: NvidiaDriver | None, w
     assert "engines install --cpu" in caught.value.what_to_do
 
 
-def test_no_version_is_offered_to_a_driver_that_none_fits() -> None:
-    assert "--version" not in install_plan.plan(facts(driver("470.1", (11, 4)))).reason
+@pytest.mark.parametrize("nvidia", [driver("470.1", (11, 4)), driver("535.1", (12, 2)), driver("565.1", (12, 7))])
+def test_no_version_is_offered_to_a_driver_that_none_fits(nvidia: NvidiaDriver) -> None:
+    assert "--version" not in install_plan.plan(facts(nvidia)).reason
 
 
-def test_minor_compatibility_is_told() -> None:
-    older = install_plan.plan(facts(driver("535.1", (12, 2))), EngineWant(version="0.19.1"))
-    assert older.build == "cuda"
-    assert any("12.8" in note and "12.2" in note for note in older.notes)
-    same = install_plan.plan(facts(driver("580.1", (13, 0))))
-    assert same.notes == ()
+@pytest.mark.parametrize("version", ["0.18.0", "0.19.1", "0.20.0", "0.32.0"])
+def test_older_minor_version_of_the_wheels_cuda_names_the_driver_and_the_cpu_build(version: str) -> None:
+    major, minor, series = (12, 8, 570) if version < "0.20" else (13, 0, 580)
+    older = driver("500.1", (major, minor - 1) if minor else (major - 1, 9))
+    with pytest.raises(EngineEnvironmentError, match=f"driver {series} or newer") as caught:
+        install_plan.plan(facts(older), EngineWant(build="cuda", version=version))
+    assert "engines install --cpu" in caught.value.what_to_do
+    fitting = install_plan.plan(facts(driver("600.1", (major, minor))), EngineWant(build="cuda", version=version))
+    assert "--version" not in fitting.reason
 
 
 def test_version_whose_cuda_is_unknown_is_said_so() -> None:

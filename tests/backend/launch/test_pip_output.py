@@ -1,3 +1,5 @@
+"""Steps and reasons read from pip's output."""
+
 import pytest
 
 from backend.launch.pip_output import InstallStep, PipReader

@@ -1,3 +1,5 @@
+"""The probe's script beside a fake vLLM, and the recorded answer of a real one."""
+
 import copy
 import json
 import subprocess

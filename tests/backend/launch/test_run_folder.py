@@ -98,12 +98,15 @@ def test_pruning_keeps_the_newest_and_whatever_may_live(tmp_path: Path) -> None:
         return folder
 
     living = run(1, ended=False)
+    lock = living.take_ownership()
+    assert lock is not None
     finished = [run(day, ended=True) for day in range(2, 8)]
     run_folder.prune(tmp_path, keep=4, keep_bytes=10_000_000)
     assert [folder.path.exists() for folder in finished] == [False, False, True, True, True, True]
     run_folder.prune(tmp_path, keep=4, keep_bytes=3_500)
     assert [folder.path.exists() for folder in finished[2:]] == [False, False, True, True]
     assert living.path.exists()
+    lock.release()
 
 
 def test_a_wish_to_stop_is_seen_by_others(tmp_path: Path) -> None:
@@ -111,3 +114,36 @@ def test_a_wish_to_stop_is_seen_by_others(tmp_path: Path) -> None:
     assert not RunFolder(folder.path).stop_requested()
     folder.request_stop()
     assert RunFolder(folder.path).stop_requested()
+
+
+def test_looking_who_owns_a_run_keeps_nobody_from_taking_it(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "p")
+    look = (
+        "import sys; from pathlib import Path; from backend.launch.run_folder import RunFolder;"
+        "folder = RunFolder(Path(sys.argv[1])); print(flush=True)\nwhile True: folder.owner_pid()"
+    )
+    with subprocess.Popen([sys.executable, "-P", "-c", look, str(folder.path)], stdout=subprocess.PIPE) as looker:
+        assert looker.stdout is not None
+        looker.stdout.readline()
+        for _ in range(300):
+            lock = folder.take_ownership()
+            assert lock is not None
+            lock.release()
+        looker.kill()
+
+
+def test_a_record_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "p")
+    folder.write(record(folder))
+    text = (folder.path / "run.json").read_text().replace('"schema_version": 1', '"schema_version": 99')
+    (folder.path / "run.json").write_text(text)
+    assert folder.record() is None
+    assert (folder.path / "run.json").read_text() == text
+
+
+def test_a_run_without_a_readable_record_is_known_by_its_id(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "my-profile-2")
+    guess = folder.record_or_guess()
+    assert guess.run_id == folder.run_id
+    assert guess.profile == "my-profile-2"
+    assert guess.identity.session is None

@@ -108,3 +108,12 @@ def test_a_stalled_engine_is_asked_again_and_returns_by_an_answer_alone() -> Non
     assert _run(detector, suspicious, from_s=70, to_s=70) is Verdict.PROBE
     detector.probe_answered(answered=True, now_s=71.0)
     assert _run(detector, suspicious, from_s=72, to_s=72) is Verdict.FINE
+
+
+def test_a_client_that_gives_up_does_not_mend_a_stall() -> None:
+    waiting = replace(QUIET, request_outstanding=True)
+    detector = _settled()
+    assert _run(detector, waiting, from_s=1, to_s=31) is Verdict.STALLED
+    assert _run(detector, QUIET, from_s=32, to_s=32) is Verdict.PROBE
+    detector.probe_answered(answered=False, now_s=40.0)
+    assert _run(detector, QUIET, from_s=41, to_s=60) is Verdict.STALLED

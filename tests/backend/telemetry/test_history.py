@@ -35,7 +35,6 @@ def test_positions_of_acceptance_come_and_go() -> None:
     history = History(capacity=10)
     for t, positions in ((1.0, None), (2.0, (0.5, 0.25)), (3.0, (0.75,))):
         history.append(replace(READY, t=t, acceptance_per_position=positions))
-    assert history.n_positions == 2
     second = history.last("acceptance_position_1", seconds=60)
     assert list(second.times) == [1, 2, 3]
     assert [math.isnan(value) for value in second.values] == [True, False, True]

@@ -1,4 +1,9 @@
+"""NVML in a child: answers, failures, crashes and hangs."""
+
 import json
+import os
+import signal
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -6,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from backend import bounded
 from backend.hardware import Gpu, NvidiaDriver
 from backend.telemetry import nvml
 
@@ -89,6 +95,16 @@ def test_trouble_of_the_child_is_no_driver(argv: list[str], words: str) -> None:
     problem = nvml.ask_child(argv=argv, limit_s=1.0 if argv[0] == "sleep" else 30.0)
     assert isinstance(problem, str)
     assert words in problem
+
+
+def test_child_that_no_kill_ends_is_no_driver_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill without effect stands for a process that hangs inside the driver."""
+    monkeypatch.setattr(bounded, "GRACE_S", 0.2)
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess.Popen, "kill", lambda self: None)
+        problem = nvml.ask_child(argv=["sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 600"], limit_s=2.0)
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    assert problem == "NVML gave no answer within 2 s"
 
 
 def test_real_child_answers_whatever_this_machine_has() -> None:
