@@ -90,7 +90,7 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 # Started before the leak check takes stock, since they outlive the test that asks first.
-SHARED = ("engine_folder", "engine_python", "tiny_models", "tiny_engine")
+SHARED = ("engine_folder", "engine_python", "tiny_models", "tiny_engine", "demo_models")
 
 
 @pytest.fixture(scope="session")

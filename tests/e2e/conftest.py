@@ -138,6 +138,15 @@ class RealLine:
         assert values, name
         return sum(values)
 
+    def settle(self) -> None:
+        """Keep the engine busy for a moment and wait until it rests.
+
+        Its supervisor asks a silent engine for a token of its own. One that it was about to send is answered while
+        these 150 are made, and the next one is due only after further seconds of silence.
+        """
+        self.ask(prompt="abc", max_tokens=150)
+        helpers.wait_for(lambda: self.counter("vllm:num_requests_running") == 0, limit_s=LIMIT_S)
+
     def ask(self, **body: object) -> dict[str, Any]:
         """One completion, not streamed, without the product's client."""
         request = urllib.request.Request(
@@ -175,6 +184,23 @@ def line(tmp_path: Path, tiny_models: Path, no_leaks: None) -> Iterator[RealLine
     own = RealLine(tmp_path / "real", tiny_models)
     yield own
     own.close()
+
+
+@pytest.fixture(scope="session")
+def demo_models(engine_python: Path) -> None:
+    """The demo models are in the user's own data folder: built there now if no run has done it yet."""
+    build = (
+        "import sys, pathlib; from backend import paths; from backend.checkpoints import demo; f = paths.folders();"
+        "demo.ensure(models=f.models, cache=f.cache, engine_python=pathlib.Path(sys.argv[1]))"
+    )
+    built = subprocess.run(
+        [sys.executable, "-P", "-c", build, str(engine_python)],
+        env=USER_ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, f"the demo models cannot be built: {built.stderr}"
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,17 @@
-"""An engine environment whose vLLM is the fake server, a profile for it, and the command line as a process."""
+"""An engine environment whose vLLM is the fake server, a profile for it, and the command line as a process.
 
+What is left of an engine is judged by the test's own look at /proc, never by the product.
+"""
+
+import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +46,153 @@ def make_model(folder: Path) -> Path:
     return folder
 
 
-class CommandLine:
-    """`specdeck` as a person runs it, from an empty folder, in the XDG folders of the test."""
+XDG = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")
 
-    def __init__(self, folder: Path) -> None:
+
+def add_environment(folder: Path) -> Path:
+    """Make an environment and have the product add it; returns a folder with the XDG folders after that."""
+    environment = make_environment(folder / "environment")
+    homes = folder / "homes"
+    added = subprocess.run(
+        [sys.executable, "-P", "-m", "backend.cli", "engines", "add", str(environment)],
+        env=os.environ | {name: str(homes / name) for name in XDG},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert added.returncode == 0, added.stderr
+    return homes
+
+
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What one living engine could leave behind, as /proc shows it."""
+
+    port: int
+    session: int
+    shared_memory: frozenset[str]
+    temp_dir: Path
+
+    @classmethod
+    def of_listener(cls, port: int) -> "Traces":
+        """Traces of the session that listens on a port."""
+        sessions = {_session_of(pid) for pid in _holders(_listening_inodes(port))}
+        assert len(sessions) == 1, f"sessions {sessions} listen on port {port}"
+        return cls._of_session(port, sessions.pop())
+
+    @classmethod
+    def of_child(cls, port: int, parent: int) -> "Traces":
+        """Traces of the session that a process has started, before anything listens."""
+        sessions: set[int] = set()
+
+        def found() -> bool:
+            sessions.update(pid for pid in _children(parent) if _session_of(pid) == pid and _is_fake(pid))
+            return bool(sessions)
+
+        helpers.wait_for(found)
+        assert len(sessions) == 1, sessions
+        return cls._of_session(port, sessions.pop())
+
+    @classmethod
+    def _of_session(cls, port: int, session: int) -> "Traces":
+        memory = {
+            target
+            for pid in helpers.session_members(session)
+            for target in _links(pid)
+            if target.startswith("/dev/shm/psm_")
+        }
+        variables = dict(entry.partition("=")[::2] for entry in _environ(session))
+        return cls(port, session, frozenset(memory), Path(variables["TMPDIR"]))
+
+    def assert_nothing_left(self) -> None:
+        """Fail if a process, the port, shared memory or the temporary folder is left."""
+        assert helpers.session_members(self.session) == {}
+        assert not helpers.listening(self.port)
+        assert [name for name in self.shared_memory if Path(name).exists()] == []
+        assert not self.temp_dir.exists()
+
+
+def kill_all_with(entry: str) -> None:
+    """Kill every process whose environment holds `entry`; only a failing test leaves some."""
+    for pid in _pids():
+        if pid != os.getpid() and entry in _environ(pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _environ(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent, group, session, ... of a process; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _session_of(pid: int) -> int:
+    return int(_stat(pid)[3])
+
+
+def _children(parent: int) -> list[int]:
+    return [pid for pid in _pids() if (fields := _stat(pid)) and int(fields[1]) == parent]
+
+
+def _is_fake(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return str(FAKE).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
+def _links(pid: int) -> list[str]:
+    """What the descriptors of a process point to."""
+    found = []
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                found.append(os.readlink(entry))
+    return found
+
+
+def _listening_inodes(port: int) -> set[str]:
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return {row[9] for row in rows if row[3] == "0A" and int(row[1].split(":")[1], 16) == port}
+
+
+def _holders(inodes: Iterable[str]) -> list[int]:
+    wanted = {f"socket:[{inode}]" for inode in inodes}
+    return [pid for pid in _pids() if wanted.intersection(_links(pid))]
+
+
+class CommandLine:
+    """`specdeck` as a person runs it, from an empty folder, in the XDG folders of the test.
+
+    Args:
+        folder: where to run it.
+        homes: XDG folders with an environment in them, from `add_environment`; this test gets a copy.
+    """
+
+    def __init__(self, folder: Path, homes: Path) -> None:
         self.folder = folder
         self.folder.mkdir()
-        self.environment = make_environment(folder / "environment")
+        for name in XDG:
+            if (homes / name).is_dir():
+                shutil.copytree(homes / name, os.environ[name], dirs_exist_ok=True)
         self.model = make_model(folder / "model")
         self.port = helpers.free_port()
         self._count = 0
         self.write_profile()
-        added = self("engines", "add", str(self.environment))
-        assert added.returncode == 0, added.stderr
 
     def write_profile(self, name: str = "mine", **target: object) -> None:
         """Write a profile of the user's own."""
@@ -82,6 +223,39 @@ class CommandLine:
         """Start a command and return at once."""
         self._count += 1
         return Running([sys.executable, "-P", "-m", "backend.cli", *args], self, self._env(fake), self._count)
+
+    def begin_on_terminal(self, terminal: int, *args: str) -> "subprocess.Popen[bytes]":
+        """Start a command as the leader of a session whose terminal is the descriptor `terminal`."""
+        lead = "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0)"
+        run = "os.execv(sys.executable, [sys.executable, '-P', '-m', 'backend.cli', *sys.argv[1:]])"
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", f"{lead}; {run}", *args],
+            cwd=self.folder,
+            env=self._env(""),
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+        )
+
+    def begin_in_pipe(self, *args: str) -> "subprocess.Popen[bytes]":
+        """Start a command whose output is a pipe to this test; its errors go into `err-pipe`."""
+        with (self.folder / "err-pipe").open("wb") as err:
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", "backend.cli", *args],
+                cwd=self.folder,
+                env=self._env(""),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=err,
+            )
+
+    def traces(self) -> Traces:
+        """What the engine that listens now could leave."""
+        return Traces.of_listener(self.port)
+
+    def kill_rest(self) -> None:
+        """Kill whatever a failing test has left."""
+        kill_all_with(f"XDG_STATE_HOME={os.environ['XDG_STATE_HOME']}")
 
     def status(self) -> list[dict[str, Any]]:
         """What `specdeck status --json` says."""

@@ -1,6 +1,8 @@
 """`specdeck run`, `status` and `stop` as processes, with the fake vLLM behind them."""
 
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -11,17 +13,21 @@ import pytest
 
 from tests.backend.launch import runs as helpers
 from tests.backend.launch.runs import listening, session_members
-from tests.e2e.fake_environment import CommandLine, Running
+from tests.e2e.fake_environment import LIMIT_S, CommandLine, Running, Traces, add_environment
+
+
+@pytest.fixture(scope="module")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """XDG folders in which the fake environment was added, once for all tests here."""
+    return add_environment(tmp_path_factory.mktemp("added"))
 
 
 @pytest.fixture
-def specdeck(tmp_path: Path, no_leaks: None) -> Iterator[CommandLine]:
+def specdeck(tmp_path: Path, homes: Path, no_leaks: None) -> Iterator[CommandLine]:
     """The command line; whatever a failing test leaves of its engines is killed by pid."""
-    line = CommandLine(tmp_path / "line")
+    line = CommandLine(tmp_path / "line", homes)
     yield line
-    for run in line.status():
-        for process in run["processes"]:
-            os.kill(process["pid"], signal.SIGKILL)
+    line.kill_rest()
 
 
 @pytest.fixture
@@ -33,20 +39,6 @@ def running(specdeck: CommandLine) -> Iterator[Running]:
     command.close()
 
 
-def _session(specdeck: CommandLine) -> int:
-    """Session of the one engine, from the test's own look at /proc: the group of whoever listens on the port."""
-    (run,) = specdeck.status()
-    sessions = {os.getsid(process["pid"]) for process in run["processes"]}
-    assert len(sessions) == 1
-    return sessions.pop()
-
-
-def _nothing_left(specdeck: CommandLine, session: int) -> None:
-    assert session_members(session) == {}
-    assert not listening(specdeck.port)
-    assert specdeck.status() == []
-
-
 def test_run_chats_shows_numbers_and_stops(specdeck: CommandLine) -> None:
     done = specdeck("run", "mine", "--chat", "hello", "--for", "2.5")
     assert done.returncode == 0, done.stderr
@@ -55,26 +47,25 @@ def test_run_chats_shows_numbers_and_stops(specdeck: CommandLine) -> None:
     assert done.stdout.count("READY") >= 2
     assert "Loading Python" in done.stderr
     assert not listening(specdeck.port)
-    assert specdeck.status() == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_stop_the_engine(specdeck: CommandLine, running: Running, number: signal.Signals) -> None:
-    session = _session(specdeck)
+    traces = specdeck.traces()
+    assert traces.shared_memory, "else the look below shows nothing"
+    assert traces.temp_dir.is_dir()
     running.signal(number)
     assert running.end() == 0, running.err
     assert "nothing is left" in running.err or "is left of it" in running.err
-    _nothing_left(specdeck, session)
+    traces.assert_nothing_left()
 
 
 def test_a_signal_during_the_start_stops_it(specdeck: CommandLine) -> None:
     command = specdeck.begin("run", "mine", fake="--start-delay 60")
-    command.wait_for("Starting mine")
-    helpers.wait_for(lambda: specdeck.status() and len(specdeck.status()[0]["processes"]) >= 1)
-    session = _session(specdeck)
+    traces = Traces.of_child(specdeck.port, command.process.pid)
     command.signal(signal.SIGINT)
     assert command.end() == 0, command.err
-    _nothing_left(specdeck, session)
+    traces.assert_nothing_left()
 
 
 def test_a_second_signal_does_not_wait_for_the_grace(specdeck: CommandLine) -> None:
@@ -82,12 +73,50 @@ def test_a_second_signal_does_not_wait_for_the_grace(specdeck: CommandLine) -> N
     config.write_text("stop_grace_s = 1000\n")
     command = specdeck.begin("run", "mine", "--chat", "x", fake="--ignore-term")
     command.wait_for("tokens/s, first token")
-    session = _session(specdeck)
+    traces = specdeck.traces()
     command.signal(signal.SIGINT)
     command.wait_for("Stopping the engine")
     command.signal(signal.SIGINT)
     assert command.end() == 0, command.err
-    _nothing_left(specdeck, session)
+    traces.assert_nothing_left()
+
+
+def test_a_closed_terminal_ends_the_engine(specdeck: CommandLine) -> None:
+    """The window is closed: SIGHUP, and every further word to the terminal is an error."""
+    master, slave = pty.openpty()
+    try:
+        command = specdeck.begin_on_terminal(slave, "run", "mine", "--chat", "hello")
+    finally:
+        os.close(slave)
+    try:
+        said = b""
+        while b"tokens/s, first token" not in said:
+            assert select.select([master], [], [], LIMIT_S)[0], said
+            said += os.read(master, 65536)
+        traces = specdeck.traces()
+    finally:
+        os.close(master)
+    try:
+        command.wait(LIMIT_S)
+        traces.assert_nothing_left()
+    finally:
+        command.kill()
+        command.wait()
+
+
+def test_an_output_that_nobody_reads_any_more_ends_the_engine(specdeck: CommandLine) -> None:
+    """As in `specdeck run mine | head -1`."""
+    with specdeck.begin_in_pipe("run", "mine", "--chat", "hello") as command:
+        assert command.stdout is not None
+        assert command.stdout.readline() == b"> hello\n"
+        traces = specdeck.traces()
+        command.stdout.close()
+        try:
+            command.wait(LIMIT_S)
+        finally:
+            command.kill()
+    traces.assert_nothing_left()
+    assert "Traceback" not in (specdeck.folder / "err-pipe").read_text()
 
 
 def test_a_failed_start_exits_with_3_and_the_cause(specdeck: CommandLine) -> None:
@@ -96,15 +125,15 @@ def test_a_failed_start_exits_with_3_and_the_cause(specdeck: CommandLine) -> Non
     assert done.returncode == 3
     assert "Cannot find any model weights" in done.stderr
     assert "engine.log" in done.stderr
-    assert specdeck.status() == []
+    assert not listening(specdeck.port)
 
 
 def test_another_front_end_sees_and_stops_it(specdeck: CommandLine, running: Running) -> None:
-    session = _session(specdeck)
+    traces = specdeck.traces()
     (run,) = specdeck.status()
     assert run["state"] == "READY"
     assert run["owner_pid"] == running.process.pid
-    assert {process["pid"] for process in run["processes"]} == set(session_members(session))
+    assert {process["pid"] for process in run["processes"]} == set(session_members(traces.session))
 
     assert specdeck("watch", "--count", "2", "--json").stdout.count('"READY"') == 2
     stopped = specdeck("stop")
@@ -112,11 +141,12 @@ def test_another_front_end_sees_and_stops_it(specdeck: CommandLine, running: Run
     assert stopped.returncode == 0, stopped.stderr
     assert running.end() == 0, running.err
     assert "Somebody else stopped the engine" in running.err
-    _nothing_left(specdeck, session)
+    traces.assert_nothing_left()
+    assert specdeck.status() == []
 
 
 def test_an_engine_outlives_a_killed_app_and_is_adopted(specdeck: CommandLine, running: Running) -> None:
-    session = _session(specdeck)
+    traces = specdeck.traces()
     running.signal(signal.SIGKILL)
     running.end()
     (run,) = specdeck.status()
@@ -127,20 +157,20 @@ def test_an_engine_outlives_a_killed_app_and_is_adopted(specdeck: CommandLine, r
     assert again.returncode == 0, again.stderr
     assert "Took over" in again.stderr
     assert "> again" in again.stdout
-    _nothing_left(specdeck, session)
+    traces.assert_nothing_left()
 
 
 def test_orphans_of_a_killed_app_and_server_are_listed_and_ended_only_after_a_yes(
     specdeck: CommandLine, running: Running
 ) -> None:
-    session = _session(specdeck)
-    before = set(session_members(session))
+    traces = specdeck.traces()
+    before = set(session_members(traces.session))
     running.signal(signal.SIGKILL)
     running.end()
-    os.kill(session, signal.SIGKILL)
-    helpers.wait_for(lambda: session not in session_members(session))
-    orphans = set(session_members(session))
-    assert orphans == before - {session}
+    os.kill(traces.session, signal.SIGKILL)
+    helpers.wait_for(lambda: traces.session not in session_members(traces.session))
+    orphans = set(session_members(traces.session))
+    assert orphans == before - {traces.session}
     assert orphans
 
     (run,) = specdeck.status()
@@ -151,11 +181,11 @@ def test_orphans_of_a_killed_app_and_server_are_listed_and_ended_only_after_a_ye
     refused = specdeck("stop")
     assert refused.returncode == 1
     assert "yes" in refused.stderr
-    assert set(session_members(session)) == orphans
+    assert set(session_members(traces.session)) == orphans
 
     ended = specdeck("stop", "--yes")
     assert ended.returncode == 0, ended.stderr
-    _nothing_left(specdeck, session)
+    traces.assert_nothing_left()
 
 
 def test_a_strange_engine_core_in_another_session_is_never_listed(specdeck: CommandLine) -> None:
@@ -173,11 +203,12 @@ def test_a_strange_engine_core_in_another_session_is_never_listed(specdeck: Comm
 
 
 def test_a_taken_port_is_found_before_the_start(specdeck: CommandLine, running: Running) -> None:
+    traces = specdeck.traces()
     specdeck.write_profile("other")
     done = specdeck("run", "other")
     assert done.returncode == 1
     assert f"Port {specdeck.port} is taken" in done.stderr
-    assert len(specdeck.status()) == 1
+    assert specdeck.traces() == traces
     running.signal(signal.SIGTERM)
     assert running.end() == 0
 
@@ -193,7 +224,6 @@ def test_missing_weights_are_named_with_their_size_and_need_a_yes(specdeck: Comm
     assert "someone/huge-model" in done.stderr
     assert "about 141.0 GB" in done.stderr
     assert "--yes" in done.stderr
-    assert specdeck.status() == []
     assert not list((Path(os.environ["XDG_STATE_HOME"]) / "specdeck" / "runs").glob("*"))
 
 

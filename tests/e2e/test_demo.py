@@ -1,8 +1,7 @@
 """The whole main job as a newcomer does it: `specdeck run` with the demo models on the real engine."""
 
 import re
-import subprocess
-import sys
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,8 @@ from tests.e2e.conftest import LIMIT_S, RealLine
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
+DEFAULT_PORT = 8000
+
 
 @pytest.fixture
 def demo_line(tmp_path: Path, engine_python: Path, no_leaks: None) -> Iterator[RealLine]:
@@ -21,22 +22,31 @@ def demo_line(tmp_path: Path, engine_python: Path, no_leaks: None) -> Iterator[R
     own.close()
 
 
-@pytest.mark.parametrize("profile", ["", "demo"])
-def test_the_demo_runs_from_a_folder_with_a_backend_of_its_own(demo_line: RealLine, profile: str) -> None:
-    """1 start each; builds the demo models where they are missing."""
+def copy_demo(line: RealLine, name: str) -> None:
+    """Make a profile of one's own from the demo, at a free port, as the person is told to."""
+    copied = line.command("profiles", "copy", "demo", name)
+    assert copied.returncode == 0, copied.stderr
+    file = line.home / "config" / "specdeck" / "profiles" / f"{name}.toml"
+    text = file.read_text()
+    assert text.count("[server]\n") == 1
+    file.write_text(text.replace("[server]\n", f"[server]\nport = {line.port}\n"))
+
+
+def run_and_check(line: RealLine, *profile: str) -> int:
+    """Run the main job from a folder with packages of our names; returns the engine's port."""
     for name in ("backend", "gui", "profiles"):
-        (demo_line.home / name).mkdir()
-        (demo_line.home / name / "__init__.py").write_text("raise SystemExit('the wrong package')")
-    process = demo_line.begin("run", *profile.split(), "--yes-cpu", "--for", "3")
-    demo_line.wait_for("Ready after")
-    port, session = demo_line.record()["port"], demo_line.session()
-    memory = demo_line.shared_memory()
-    assert helpers.listening(port)
-    demo_line.port = port
+        (line.home / name).mkdir()
+        (line.home / name / "__init__.py").write_text("raise SystemExit('the wrong package')")
+    process = line.begin("run", *profile, "--yes-cpu", "--for", "3")
+    line.wait_for("Ready after")
+    line.port = int(line.record()["port"])
+    session, memory = line.session(), line.shared_memory()
+    assert memory, "the engine holds shared memory, else the check below shows nothing"
+    assert helpers.listening(line.port)
 
-    assert process.wait(LIMIT_S) == 0, demo_line.said()
+    assert process.wait(LIMIT_S) == 0, line.said()
 
-    out, err = demo_line.out.read_text(), demo_line.err.read_text()
+    out, err = line.out.read_text(), line.err.read_text()
     question, _, answer = out.partition("\n\n")
     assert question.startswith("> ")
     assert len(answer.split()) > 10
@@ -45,22 +55,36 @@ def test_the_demo_runs_from_a_folder_with_a_backend_of_its_own(demo_line: RealLi
     assert out.count("READY") >= 2
     assert re.search(r"[\d.]+x the speed without speculation", err)
     assert "Loading weights" in err
-    demo_line.nothing_left(session, memory)
+    line.nothing_left(session, memory)
+    return line.port
 
 
-def test_the_second_run_asks_nobody_outside(demo_line: RealLine) -> None:
+def test_run_alone_shows_the_demo(demo_line: RealLine) -> None:
+    """1 start, at the port of the shipped demos; builds the demo models where they are missing."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", DEFAULT_PORT))
+        except OSError as error:
+            pytest.fail(f"port {DEFAULT_PORT}, which the shipped demos use, is not free ({error}): free it first")
+    assert run_and_check(demo_line) == DEFAULT_PORT
+
+
+def test_a_copy_of_the_demo_runs_at_its_own_port(demo_line: RealLine, demo_models: None) -> None:
+    """1 start, of the demo with a draft model."""
+    port = demo_line.port
+    copy_demo(demo_line, "mine")
+    assert run_and_check(demo_line, "mine") == port
+
+
+def test_the_second_run_asks_nobody_outside(demo_line: RealLine, demo_models: None) -> None:
     """No start: with every index and hub out of reach, all that `run` needs is there (it stops at the port)."""
     demo_line.env |= {"PIP_INDEX_URL": "http://127.0.0.1:1", "HF_ENDPOINT": "http://127.0.0.1:1", "PIP_NO_INDEX": "1"}
-    holder = (
-        "import socket, sys; s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1);"
-        "s.bind(('127.0.0.1', 8000)); s.listen(); print(flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holding:
-        assert holding.stdout is not None
-        holding.stdout.readline()
-        done = demo_line.command("run")
-        assert done.returncode == 1
-        assert "Port 8000 is taken" in done.stderr
-        holding.kill()
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        demo_line.port = holder.getsockname()[1]
+        copy_demo(demo_line, "mine")
+        done = demo_line.command("run", "mine")
+    assert done.returncode == 1
+    assert f"Port {demo_line.port} is taken" in done.stderr

@@ -202,13 +202,14 @@ def test_busy_machine_never_costs_an_environment() -> None:
     assert engines.ensure_engine(console=quiet()).state is EnvironmentState.OK
 
 
-def test_brackets_in_foreign_words_are_no_markup(tmp_path: Path) -> None:
+def test_brackets_in_foreign_words_are_no_markup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
     words = "ImportError: bad ELF header [/usr/lib/x.so] [bold]"
     folder = fake(tmp_path / "[red]mine[/x]", behaviour=f"""echo '{json.dumps({"import_error": words})}'""")
     with pytest.raises(EngineEnvironmentError):
         call("add", str(folder))
-    table = "".join(call("list").stdout.replace("│", "").split())
-    assert "[/usr/lib/x.so][bold]" in table
-    assert "[red]mine[/x]" in table
+    table = call("list").stdout
+    assert words in table
+    assert str(folder) in table
     with pytest.raises(EngineEnvironmentError):
         call("probe")

@@ -149,7 +149,8 @@ def test_text_lines_are_aligned_and_say_what_is_unknown() -> None:
         assert process.stdout is not None
         header = process.stdout.readline()
         assert "tokens/s" in header
-        first = process.stdout.readline()
+        while "READY" not in (first := process.stdout.readline()):
+            assert first
         assert "\N{EN DASH}" in first
         server.steps = [Step(pages.recorded("v0.32_spec_load.txt"))]
         while "\N{EN DASH}" in (line := process.stdout.readline()):

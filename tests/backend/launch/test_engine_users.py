@@ -27,7 +27,6 @@ def folder() -> Path:
 @contextlib.contextmanager
 def living(code: str = "", *, title: str = TITLE, env: Mapping[str, str] | None = None) -> Iterator[int]:
     """A Python process that shows `title` as its command line, has run `code`, and waits."""
-    # The end of the arguments is no part of the title: only the first one tells a program.
     argv = [title, "-c", f"{code}\nprint(flush=True)\nimport sys\nsys.stdin.read()"]
     with subprocess.Popen(
         argv,
@@ -92,7 +91,8 @@ def test_orphan_with_a_title_is_known_by_the_libraries_that_it_loaded(
     folder: Path, tmp_path: Path, linked: bool
 ) -> None:
     (folder / "library.so").write_bytes(b"x" * 4096)
-    code = f"import mmap\nkept = mmap.mmap(open({str(folder / 'library.so')!r}, 'rb').fileno(), 0, prot=mmap.PROT_READ)"
+    opened = f"open({str(folder / 'library.so')!r}, 'rb')"
+    code = f"import mmap\nwith {opened} as file:\n    kept = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)"
     named = folder
     if linked:  # the data folder is a link: the kernel tells the real place
         named = tmp_path / "link"

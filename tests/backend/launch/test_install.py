@@ -24,7 +24,6 @@ from backend.launch.pip_output import InstallStep
 from backend.settings import Settings
 from tests.fakes.engine_wheels import build_engine_wheels, build_wheel, serve_index
 
-
 RECORDED = Path(__file__).parents[2] / "data" / "vllm_0.32.0_probe.json"
 
 
@@ -77,8 +76,9 @@ def packages(plan: InstallPlan) -> set[str]:
     return {entry.name.removesuffix(".dist-info") for entry in site.glob("*.dist-info")}
 
 
+@pytest.mark.parametrize("venv", ["copied", pytest.param("real", marks=pytest.mark.full)])
 def test_install_repairs_and_is_used_again_without_anything(
-    plan: InstallPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan: InstallPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, venv: str
 ) -> None:
     """One environment; pip finds everything in a wheel folder."""
     build_engine_wheels(tmp_path / "wheels")
@@ -86,8 +86,8 @@ def test_install_repairs_and_is_used_again_without_anything(
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
     monkeypatch.setenv("PIP_TARGET", str(tmp_path / "elsewhere"))  # would put the packages there
     steps: list[InstallStep] = []
-    base = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info[1]}"  # here a real venv with its own pip
-    made = run(replace(plan, python=base), progress=steps.append)
+    base = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info[1]}"
+    made = run(replace(plan, python=base) if venv == "real" else plan, progress=steps.append)
     assert made.state is EnvironmentState.OK
     assert made.probe is not None
     assert (made.probe.platform, made.probe.serve_module) == ("cpu", "vllm.entrypoints.openai.api_server")
@@ -371,15 +371,10 @@ def test_what_a_cut_off_install_left_is_deleted_without_saying_that_it_replaces_
 ) -> None:
     precious = finished(plan, "exit 1")
     (plan.folder / "specdeck-install.json").write_text('{"state": "installing"}')
-    asked: list[InstallPlan] = []
+    steps: list[InstallStep] = []
     with pytest.raises(EngineEnvironmentError):
-        install.install(
-            replace(plan, python=fake_python(tmp_path, "exit 1")),
-            consent=lambda shown: asked.append(shown) is None,
-            progress=lambda step: None,
-            options=Settings(),
-        )
-    assert asked[0].replaces == ""
+        run(replace(plan, python=fake_python(tmp_path, "exit 1")), progress=steps.append)
+    assert steps[0].name == "Removing what a cut-off install left"  # and nothing was probed
     assert not precious.exists()
 
 

@@ -109,8 +109,6 @@ async def test_the_real_clock_runs_too() -> None:
         async with contextlib.aclosing(Sampler(api, interval_s=0.3).samples()) as samples:
             got = [await anext(samples) for _ in range(3)]
         await api.aclose()
-    times = [sample.t for sample in got]
-    assert times == sorted(times)
     assert all(sample.interval_s is None or sample.interval_s > 0 for sample in got)
 
 

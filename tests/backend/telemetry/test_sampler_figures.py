@@ -128,7 +128,7 @@ async def test_one_engine_of_two_that_falls_is_a_restart_though_the_sum_grows() 
 )
 async def test_a_gap_is_nulls_in_each_sample_and_then_spanned(fault: Step, state: RunState) -> None:
     async with reading() as reader:
-        _, second = await reader.pages(TWO, TWO)
+        await reader.pages(TWO)
         gaps = [await reader.read(fault), await reader.read(fault)]
         (back,) = await reader.pages(AFTER)
     for gap in gaps:
@@ -136,7 +136,6 @@ async def test_a_gap_is_nulls_in_each_sample_and_then_spanned(fault: Step, state
         assert figures(gap) == NULLS
     assert_window(back, TWO, AFTER)
     assert back.interval_s is not None
-    assert second.t < gaps[0].t < gaps[1].t < back.t
     if fault.hang or fault.health_hang or fault.drip_s:
         assert back.interval_s > 2 * 0.9 * HASTY_S, "the whole gap, two limits long"
 
