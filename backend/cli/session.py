@@ -104,6 +104,8 @@ class Session:
             refused = await self._chat(run, prompt)
             if self._profile.measured is not None:
                 self._say(words.measured(self._profile))
+            if seconds is None:
+                self._say(f"Watching; Ctrl-C stops the engine. Others can use it at {run.record.url}/v1")
             await self._show(newest, seconds)
             if refused is not None:
                 raise refused
