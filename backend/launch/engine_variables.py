@@ -7,6 +7,7 @@ from pathlib import Path
 from backend.clean_env import clean_environment
 from backend.launch.engine_options import is_loopback
 from backend.launch.probe import Probe
+from backend.launch.processes import RUN_ID_VARIABLE
 from backend.launch.profile import Profile
 from backend.launch.profile_types import GIB
 
@@ -51,7 +52,7 @@ def build_variables(
     env |= profile.env
     env |= {
         "PYTHONSAFEPATH": "1",
-        "SPECDECK_RUN_ID": run_id,
+        RUN_ID_VARIABLE: run_id,
         # Without it vLLM's process titles overwrite the block that proves whose process it is.
         "SPT_NOENV": "1",
         "TMPDIR": str(temp_dir),

@@ -1,5 +1,6 @@
 """Which living processes belong to a run, by proof: the recorded session, or the run id in their environment."""
 
+import contextlib
 import os
 import signal
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from backend.events import ProcessInfo
 RUN_ID_VARIABLE = "SPECDECK_RUN_ID"
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_SHM = "/dev/shm/"  # noqa: S108
+SHARED_MEMORY_KINDS = ("psm_", "sem.mp-", "vllm_dist_", "nccl-")
 _GONE = frozenset("ZX")  # a zombie holds no memory, port or GPU: it counts as gone
 
 
@@ -165,25 +168,42 @@ def describe(stats: list[Stat]) -> tuple[ProcessInfo, ...]:
 
 
 def shared_memory_of(stats: list[Stat]) -> set[str]:
-    """Return the names of the `psm_*` shared-memory files that these processes hold open."""
+    """Return the names of vLLM's kinds of shared-memory files that these processes hold open or mapped.
+
+    Those of Python (`psm_*`, `sem.mp-*`), of vLLM's CPU workers (`vllm_dist_*`) and of NCCL (`nccl-*`).
+    """
     names = set()
     for stat in stats:
-        try:
-            entries = list(Path(f"/proc/{stat.pid}/fd").iterdir())
-        except OSError:
-            continue
-        for entry in entries:
-            try:
-                target = os.readlink(entry)
-            except OSError:
-                continue
-            if target.startswith("/dev/shm/psm_"):  # noqa: S108
-                names.add(Path(target.removesuffix(" (deleted)")).name)
+        for target in (*_open_files(stat.pid), *_mapped_files(stat.pid)):
+            if target.startswith(_SHM):
+                name = target.removeprefix(_SHM).removesuffix(" (deleted)")
+                if name.startswith(SHARED_MEMORY_KINDS):
+                    names.add(name)
     return names
 
 
+def _open_files(pid: int) -> Iterator[str]:
+    try:
+        entries = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return
+    for entry in entries:
+        with contextlib.suppress(OSError):
+            yield os.readlink(f"/proc/{pid}/fd/{entry}")
+
+
+def _mapped_files(pid: int) -> Iterator[str]:
+    try:
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as maps:
+            for line in maps:
+                if _SHM in line:
+                    yield line[line.index(_SHM) :].rstrip("\n")
+    except OSError:
+        return
+
+
 def shared_memory_in_use() -> set[str]:
-    """Return the names of all `psm_*` files that some living process holds open."""
+    """Return the names of such files that any living process holds open or mapped."""
     return shared_memory_of(list(_all()))
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -123,12 +124,12 @@ class RealLine:
         """Shared memory that the processes of the newest run hold, read from /proc by the test."""
         held = set()
         for pid in helpers.session_members(self.session()):
+            with contextlib.suppress(OSError):
+                held |= set(re.findall(r"/dev/shm/[^\n]+", Path(f"/proc/{pid}/maps").read_text()))
             for entry in Path(f"/proc/{pid}/fd").iterdir():
                 with contextlib.suppress(OSError):
-                    target = os.readlink(entry)
-                    if target.startswith("/dev/shm/psm_"):
-                        held.add(target)
-        return held
+                    held.add(os.readlink(entry))
+        return {path for path in held if path.startswith("/dev/shm/") and not path.endswith(" (deleted)")}
 
     def counter(self, name: str) -> float:
         """Sum of a counter over all its series, fetched and parsed here."""
