@@ -44,7 +44,7 @@ upgrade:
 	rm -rf .venv && $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	touch $(READY)
-	$(MAKE) check test
+	$(MAKE) check test || { rm -f $(READY); exit 1; }
 	$(BIN)/python -m pip freeze --exclude-editable > constraints.txt
 
 $(READY): pyproject.toml constraints.txt

@@ -166,7 +166,7 @@ def _disk_errors(plan: InstallPlan, record: Path) -> Iterator[None]:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise EngineEnvironmentError(
-            f"The disk that holds {plan.folder} is full.", f"Free some space and install again. {record}"
+            f"The disk that holds {plan.folder} is full.", f"Free some space and install again. The log is {record}."
         ) from error
 
 
