@@ -35,6 +35,9 @@ def run(
     yes_cpu: Annotated[
         bool, typer.Option("--yes-cpu", help="Agree to the download of vLLM's CPU build and the demo model only.")
     ] = False,
+    allow_code: Annotated[
+        bool, typer.Option("--allow-code", help="Allow every setting of the profile that loads code or a path.")
+    ] = False,
 ) -> None:
     """Start an engine, chat with it and watch it until Ctrl-C; then stop it and leave nothing behind.
 
@@ -54,7 +57,7 @@ def run(
             raise typer.Exit(code)
     with signals.raised():
         _settle(control.check(chosen, environment), yes=yes, console=console)
-        _settle_code(chosen, yes=yes, console=console)
+        _settle_code(chosen, allow=allow_code, console=console)
     raise typer.Exit(asyncio.run(session.start(environment, chat=chat, seconds=seconds)))
 
 
@@ -128,18 +131,18 @@ def _settle(findings: list[Finding], *, yes: bool, console: Console) -> None:
         _ask(f"{finding.what} {finding.why}", question="Go on?", yes=yes, console=console, fix=finding.fix)
 
 
-def _settle_code(profile: Profile, *, yes: bool, console: Console) -> None:
+def _settle_code(profile: Profile, *, allow: bool, console: Console) -> None:
     """Ask for every setting that loads code, one by one."""
     for use in code_loading(profile):
         text = f"{use.field} = {use.value}: {use.why}."
-        _ask(text, question="Allow it?", yes=yes, console=console, fix="Take it out of the profile.")
+        _ask(text, question="Allow it?", yes=allow, console=console, fix="Or take it out.", option="--allow-code")
 
 
-def _ask(text: str, *, question: str, yes: bool, console: Console, fix: str) -> None:
+def _ask(text: str, *, question: str, yes: bool, console: Console, fix: str, option: str = "--yes") -> None:
     console.print(text, markup=False)
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UserError("Nobody is here to say yes.", f"Add --yes to agree. {fix}".rstrip())
+        raise UserError("Nobody is here to say yes.", f"Add {option} to agree. {fix}".rstrip())
     if not typer.confirm(question, err=True):
         raise UserError("Nothing was started.", fix)

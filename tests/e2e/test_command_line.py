@@ -236,3 +236,12 @@ def test_an_unknown_profile_is_wrong_usage(specdeck: CommandLine) -> None:
 def test_stop_with_nothing_to_stop_is_fine(specdeck: CommandLine) -> None:
     assert specdeck("stop").returncode == 0
     assert specdeck("stop", "no-such-run").returncode == 2
+
+
+def test_a_profile_that_loads_code_needs_a_yes_of_its_own(specdeck: CommandLine) -> None:
+    specdeck.write_profile("code", trust_remote_code=True)
+    done = specdeck("run", "code", "--yes")
+    assert done.returncode == 1
+    assert "target.trust_remote_code" in done.stderr
+    assert "--allow-code" in done.stderr
+    assert not listening(specdeck.port)
