@@ -6,6 +6,7 @@ import logging
 import os
 import secrets
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
@@ -13,10 +14,9 @@ from pathlib import Path
 from backend import paths, settings
 from backend.checkpoints import catalog
 from backend.checkpoints.catalog import BUILT_PREFIX, ModelFiles, ModelState
-from backend.errors import EngineError, ModelError, UserError
+from backend.errors import ModelError, UserError
 from backend.events import Finding, HostSample, RunStatus, Sample
-from backend.launch import command, leftovers, preflight, run_folder
-from backend.launch.ending import TEMP_PREFIX
+from backend.launch import command, ending, leftovers, preflight, processes, run_folder
 from backend.launch.environments import EngineEnvironment
 from backend.launch.leftovers import Leftover
 from backend.launch.profile import Profile
@@ -107,7 +107,7 @@ class Control:
         temp_dir: Path | None = None
         try:
             # Short and outside the run's folder: sockets in it have paths of at most 107 bytes.
-            temp_dir = Path(tempfile.mkdtemp(prefix=TEMP_PREFIX))
+            temp_dir = Path(tempfile.mkdtemp(prefix=ending.temp_prefix(folder.run_id)))
             launch = command.build(
                 profile,
                 environment=environment,
@@ -156,11 +156,14 @@ class Control:
             hurry: when set, KILL comes at once; an owner is no longer waited for.
 
         Raises:
-            EngineError: the owner did not end it in time.
-            UserError: it was not waited for.
+            UserError: the owner did not end it in time, is suspended, or was not waited for.
         """
         folder = self.run(run_id)
-        folder.request_stop()
+        try:
+            folder.request_stop()
+        except OSError:  # not even an empty file fits: the owner stops its engine at SIGTERM
+            if (owner := folder.owner_pid()) is not None:
+                os.kill(owner, signal.SIGTERM)
         limit_s = 2 * self.settings.stop_grace_s + 15
         deadline = asyncio.get_running_loop().time() + limit_s
         while True:
@@ -175,8 +178,13 @@ class Control:
                     return words
             elif hurry.is_set():
                 raise UserError(f"Not waited for: process {owner} goes on ending {run_id}.")
+            elif (stat := processes.read_stat(owner)) is not None and stat.state in "Tt":
+                raise UserError(
+                    f"Process {owner}, which supervises {run_id}, is suspended; it ends the engine when it goes on.",
+                    f"Let it go on with: kill -CONT {owner}",
+                )
             elif asyncio.get_running_loop().time() > deadline:
-                raise EngineError(
+                raise UserError(
                     f"Process {owner} supervises {run_id} and did not end it within {limit_s:.0f} s.",
                     "End that process, then run `specdeck stop` again.",
                 )

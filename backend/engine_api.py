@@ -31,7 +31,7 @@ class EngineApi:
             parsed = httpx2.URL("")
         if parsed.scheme not in {"http", "https"} or not parsed.host:
             raise UsageError(f"{url!r} is not an engine's address.", "It looks like http://127.0.0.1:8000.")
-        self.url = url.rstrip("/").removesuffix("/v1")
+        self.url = str(parsed).rstrip("/").removesuffix("/v1")
         self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         self._client: httpx2.AsyncClient | None = None
         self._streams: set[ChatStream] = set()
@@ -58,7 +58,7 @@ class EngineApi:
             EngineUnreachableError: nothing listens, no answer in time, or a broken connection.
             EngineError: an answer that is no metrics page.
         """
-        return (await self._ask("GET", "/metrics", timeout_s=timeout_s)).text
+        return (await self._ask("GET", "/metrics", timeout_s=timeout_s)).content.decode("utf-8", errors="replace")
 
     async def version(self, *, timeout_s: float = 2.0) -> str | None:
         """Return the engine's vLLM version, None if it does not say; raises as `metrics`."""

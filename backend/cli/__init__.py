@@ -1,6 +1,8 @@
 """The `specdeck` command; each module holds the commands of one room."""
 
+import io
 import logging
+import os
 import sys
 from importlib import metadata
 from typing import Annotated, NoReturn
@@ -46,6 +48,7 @@ def main() -> None:
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the engine failed.
     """
+    _prepare_output()
     logging.basicConfig(
         level=logging.WARNING,
         format="%(message)s",
@@ -59,6 +62,16 @@ def main() -> None:
     except OSError as error:
         place = f": {error.filename}" if error.filename else ""
         _fail(UserError(f"The system refused{place}: {error.strerror or error}.", "Check space and permissions."), 1)
+
+
+def _prepare_output() -> None:
+    """Let no character that the terminal cannot show, and no closed stream, end the program."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _fail(error: UserError, code: int) -> NoReturn:

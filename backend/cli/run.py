@@ -45,7 +45,7 @@ def run(
     """
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     control = Control()
-    chosen = control.profiles.get(profile) if profile else default_demo(control)
+    chosen = default_demo(control) if profile is None else control.profiles.get(profile)
     with signals.raised():
         environment = engines.ensure_engine(chosen.engine.environment, yes=yes, yes_cpu=yes or yes_cpu, console=console)
         _build_demo_models(chosen, control, environment, yes=yes or yes_cpu, console=console)

@@ -8,15 +8,13 @@ import time
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from backend.cli import signals
 from backend.control import Control
 from backend.errors import UsageError, UserError
 from backend.events import RunState, RunStatus
 
-_STATE_STYLES = {
+_STATE_COLOURS = {
     RunState.READY: "green",
     RunState.STARTING: "yellow",
     RunState.UNRESPONSIVE: "yellow",
@@ -34,29 +32,24 @@ def status(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON."
     if not found:
         typer.echo("No engine runs. Start one with `specdeck run PROFILE`.")
         return
-    console = Console()
-    table = Table("run", "profile", "state", "since", "address", "memory", "supervised by")
     for run in found:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started_at))
         owner = f"process {run.owner_pid}" if run.owner_pid else "nobody"
-        table.add_row(
-            run.run_id,
-            run.profile,
-            f"[{_STATE_STYLES.get(run.state, 'white')}]{_state_words(run)}[/]",
-            time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started_at)),
-            run.url,
-            memory_words(run),
-            owner,
-        )
-    console.print(table)
+        typer.secho(run.run_id, bold=True, nl=False)
+        typer.secho(f"  {_state_words(run)}", fg=_STATE_COLOURS.get(run.state))
+        typer.echo(f"  profile {run.profile} at {run.url}, since {since}, supervised by {owner}")
+        typer.echo(f"  {memory_words(run)}")
     if any(run.owner_pid is None for run in found):
-        console.print(
+        typer.echo(
             "Nobody supervises some of them: `specdeck run PROFILE` takes an engine over again, "
             "`specdeck stop RUN` ends it."
         )
 
 
 def stop(
-    run_id: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A run of `specdeck status`.")] = None,
+    run_id: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="A run of `specdeck status`, or its profile.")
+    ] = None,
     *,
     everything: Annotated[bool, typer.Option("--all", help="End every engine and leftover of this machine.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -65,9 +58,12 @@ def stop(
     control = Control()
     found = control.live_runs()
     if run_id is not None:
-        chosen = [run for run in found if run.run_id == run_id]
-        if not chosen:
-            raise UsageError(f"No run {run_id} is alive.", "`specdeck status` shows what runs.")
+        chosen = [run for run in found if run.run_id == run_id] or [
+            run for run in found if run.profile == run_id or run.run_id.startswith(run_id)
+        ]
+        if len(chosen) != 1:
+            what = "No run" if not chosen else f"More than one run ({len(chosen)})"
+            raise UsageError(f"{what} is called {run_id}.", "`specdeck status` shows what runs.")
     elif everything or len(found) <= 1:
         chosen = found
     else:

@@ -14,6 +14,7 @@ from backend.cli.startup_view import StartupView
 from backend.control import Control
 from backend.errors import EngineError, UserError
 from backend.events import RunState, Sample
+from backend.launch import preflight
 from backend.launch.environments import EngineEnvironment
 from backend.launch.profile import Profile
 from backend.launch.supervisor import ENDED, Supervisor
@@ -175,7 +176,11 @@ class Session:
             cause = diagnosis.cause if diagnosis else run.record.cause
             where = f", line {diagnosis.log_line}" if diagnosis and diagnosis.log_line else ""
             how = f" ({diagnosis.exit_words})" if diagnosis else ""
-            raise EngineError(f"The engine failed{how}: {cause}", f"The whole log: {run.folder.log_file}{where}")
+            taken = preflight.check_port(run.record.host, run.record.port) if "already in use" in cause else []
+            words = " ".join(f"{finding.what} {finding.fix}" for finding in taken)
+            raise EngineError(
+                f"The engine failed{how}: {cause}", f"{words} The whole log: {run.folder.log_file}{where}".strip()
+            )
         if failure is not None:
             raise failure
         if stopped_by_us:

@@ -11,7 +11,7 @@ from backend.launch.processes import Identity, Stat
 
 _POLL_S = 0.1
 _KILL_WAIT_S = 5.0
-TEMP_PREFIX = "specdeck-"
+_TEMP_PREFIX = "specdeck-"
 
 
 async def end_processes(
@@ -72,6 +72,11 @@ def unkillable_words(left: Iterable[Stat]) -> str:
     )
 
 
+def temp_prefix(run_id: str) -> str:
+    """Return how the name of a run's private folder of temporary files begins; short, since sockets lie in it."""
+    return f"{_TEMP_PREFIX}{run_id[-6:]}-"
+
+
 def remove_files(*, shared_memory: Iterable[str], temp_dir: Path) -> None:
     """Remove what a dead run left: its shared memory and its private folder of temporary files.
 
@@ -83,5 +88,5 @@ def remove_files(*, shared_memory: Iterable[str], temp_dir: Path) -> None:
     for name in names:
         if name.startswith(processes.SHARED_MEMORY_KINDS) and "/" not in name:
             Path("/dev/shm", name).unlink(missing_ok=True)  # noqa: S108
-    if temp_dir.name.startswith(TEMP_PREFIX):
+    if temp_dir.name.startswith(_TEMP_PREFIX):
         shutil.rmtree(temp_dir, ignore_errors=True)

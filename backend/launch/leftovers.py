@@ -1,6 +1,9 @@
 """Runs that nobody supervises any more: engines that can be adopted, and orphans, found by proof only."""
 
 import asyncio
+import contextlib
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +12,8 @@ from pathlib import Path
 from backend.events import RunState, RunStatus
 from backend.launch import ending, processes
 from backend.launch.run_folder import RunFolder, RunRecord, all_runs
+
+_UNDER_WAY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +55,20 @@ def survey(runs: Path) -> list[Leftover]:
         stats = processes.members(record.identity)
         if stats:
             found.append(Leftover(folder, record, _status(folder, record, stats), adoptable=_has_leader(record)))
-        elif record.url:
+        else:
             _close(folder, record)
     return found
 
 
 def live_runs(runs: Path) -> list[RunStatus]:
-    """Return every run that has living processes or an owner, owned or not, oldest first. Blocking."""
+    """Return every run that has living processes or an owner, oldest first; closes the dead ones. Blocking."""
     found = []
     for folder, record in _open_runs(runs):
         stats = processes.members(record.identity)
         if stats or folder.owner_pid() is not None:
             found.append(_status(folder, record, stats))
+        else:
+            _close(folder, record)
     return found
 
 
@@ -71,7 +78,8 @@ async def end(leftover: Leftover, *, grace_s: float, hurry: asyncio.Event) -> st
     Returns:
         What could not be ended, in words, "" normally; None when somebody else has taken the run meanwhile.
     """
-    leftover.folder.request_stop()
+    with contextlib.suppress(OSError):  # we end it ourselves
+        leftover.folder.request_stop()
     lock = leftover.folder.take_ownership()
     if lock is None:
         return None
@@ -112,9 +120,22 @@ def _status(folder: RunFolder, record: RunRecord, stats: list[processes.Stat]) -
 
 def _close(folder: RunFolder, record: RunRecord) -> None:
     """Write down the end of a run that nobody watched, and remove its files."""
+    if not record.url:
+        _forget(folder)
+        return
     ending.remove_files(shared_memory=record.shared_memory, temp_dir=Path(record.temp_dir))
     record.ended_at = time.time()
     record.state = RunState.STOPPED if folder.stop_requested() else RunState.FAILED
     if record.state is RunState.FAILED and not record.cause:
         record.cause = "The run ended while nobody supervised it."
-    folder.write(record)
+    with contextlib.suppress(OSError):  # a full disk: it is closed the next time
+        folder.write(record)
+
+
+def _forget(folder: RunFolder) -> None:
+    """Remove a run whose start was cut off before its record was written; a start that is under way is left alone."""
+    if time.time() - folder.changed_at() < _UNDER_WAY_S:
+        return
+    for temp_dir in Path(tempfile.gettempdir()).glob(f"{ending.temp_prefix(folder.run_id)}*"):
+        ending.remove_files(shared_memory=(), temp_dir=temp_dir)
+    shutil.rmtree(folder.path, ignore_errors=True)

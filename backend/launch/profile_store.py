@@ -57,6 +57,9 @@ class ProfileStore:
             path = folder / f"{name}.toml"
             if _NAME.fullmatch(name) and path.is_file():
                 return read(path, read_only=read_only)
+        for path in _files(self._own):
+            if path.stem == name:  # a file that is there under a name that cannot be used says so itself
+                return read(path, read_only=False)
         names = [path.stem for folder in (self._own, self._presets) for path in _files(folder)]
         close = difflib.get_close_matches(name, names, n=1)
         hint = f"Did you mean {close[0]}?" if close else "`specdeck profiles list` shows what there is."
@@ -170,6 +173,9 @@ def read(path: Path, *, read_only: bool) -> StoredProfile:
 
 
 def _loads(path: Path) -> Profile:
+    if path.is_fifo() or path.is_char_device() or path.is_socket():  # reading one may never end
+        raise ProfileError("This is no file with a profile.", "Remove it from the folder of profiles.")
     if not _NAME.fullmatch(path.stem):
         raise ProfileError("The file's name is no good name for a profile.", _NAME_RULE)
-    return profile_toml.loads(path.read_text(encoding="utf-8"), name=path.stem)
+    # Some editors begin a file with a byte order mark.
+    return profile_toml.loads(path.read_text(encoding="utf-8-sig"), name=path.stem)

@@ -107,6 +107,9 @@ class RunFolder:
             text = self._record_file.read_bytes()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            log.warning("The record of run %s cannot be read: %s", self.run_id, error)
+            return None
         try:
             return RunRecord.model_validate_json(text)
         except ValidationError as error:
@@ -129,9 +132,16 @@ class RunFolder:
             served_model_name="",
             argv=[],
             temp_dir="",
-            created_at=self.path.stat().st_mtime,
+            created_at=self.changed_at(),
             boot_id=boot_id(),
         )
+
+    def changed_at(self) -> float:
+        """Unix time at which the folder last changed, 0 if it is gone."""
+        try:
+            return self.path.stat().st_mtime
+        except OSError:
+            return 0.0
 
     def write_key(self, api_key: str) -> None:
         """Keep the engine's API key for other front ends of the same person."""
@@ -140,13 +150,18 @@ class RunFolder:
     def key(self) -> str | None:
         """Return the engine's API key, None if it has none."""
         try:
-            return self._key_file.read_text(encoding="utf-8")
+            return self._key_file.read_text(encoding="ascii").strip()
         except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            log.warning(
+                "The API key of run %s cannot be read (%s): its engine will refuse to chat.", self.run_id, error
+            )
             return None
 
     def request_stop(self) -> None:
         """Say that somebody wants this run to end, so that every watcher calls its end STOPPED, not FAILED."""
-        paths.write_atomic(self._stop_file, f"{os.getpid()}\n")
+        self._stop_file.touch(mode=0o600)  # empty, so that it needs no space on a full disk
 
     def stop_requested(self) -> bool:
         """Whether somebody asked for the end of this run."""
@@ -168,7 +183,7 @@ class RunFolder:
         """Return the pid of the process that supervises this run, None when nobody does."""
         try:
             handle = os.open(self._lock_file, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+        except OSError:
             return None
         try:
             held = fcntl.fcntl(handle, fcntl.F_OFD_GETLK, _WHOLE_FILE)  # asks only: nobody is kept from taking it
@@ -212,7 +227,7 @@ def prune(runs: Path, *, keep: int, keep_bytes: int) -> None:
     total = 0
     finished = 0
     for folder in reversed(all_runs(runs)):
-        with contextlib.suppress(FileNotFoundError):  # another front end prunes at the same time
+        with contextlib.suppress(OSError):  # another front end prunes at the same time, or it is not ours
             record = folder.record_or_guess()
             if folder.owner_pid() is not None or (record.ended_at is None and members(record.identity)):
                 continue

@@ -7,6 +7,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -333,12 +334,10 @@ class Supervisor:
             self.record.ended_at = time.time()
             memory, temp_dir = self.record.shared_memory, Path(self.record.temp_dir)
             await asyncio.to_thread(ending.remove_files, shared_memory=memory, temp_dir=temp_dir)
-        self._read_log()
         self._tracker.finish(at_s=self.elapsed_s)
         asked = asked or self.folder.stop_requested()
         if not asked:
-            lines = await asyncio.to_thread(self._log.lines)
-            self.diagnosis = diagnose(lines, status=status, health_dead=health_dead)
+            self.diagnosis = await asyncio.to_thread(self._diagnose, status, health_dead=health_dead)
             self.record.cause, self.record.cause_line = self.diagnosis.cause, self.diagnosis.log_line
             self.record.exit_words = self.diagnosis.exit_words
         await self.api.aclose()
@@ -346,6 +345,11 @@ class Supervisor:
         self._write()
         self._lock.release()
         self._set(self.record.state)
+
+    def _diagnose(self, status: int | None, *, health_dead: bool) -> Diagnosis:
+        lines, is_whole = self._log.lines()
+        found = diagnose(lines, status=status, health_dead=health_dead)
+        return found if is_whole else replace(found, log_line=None)
 
     def _reap(self) -> int | None:
         return self._child.poll() if self._child is not None else None

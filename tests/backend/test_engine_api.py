@@ -430,3 +430,22 @@ def test_one_object_serves_several_loops_in_turn(fake_vllm: StartFake) -> None:
         return stream.text
 
     assert asyncio.run(once()) == asyncio.run(once()) != ""
+
+
+@pytest.mark.parametrize("charset", ["utf-16", "idna", "undefined", "zlib"])
+async def test_a_page_is_read_as_utf8_whatever_its_header_says(charset: str) -> None:
+    page = b"# TYPE x gauge\nx 1.0\n"
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset={charset}\r\nContent-Length: {len(page)}\r\n\r\n"
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(head.encode() + page)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        api = EngineApi(f"HTTP://127.0.0.1:{port}")
+        assert await api.metrics(timeout_s=30.0) == page.decode()
+        await api.aclose()

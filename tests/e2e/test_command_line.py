@@ -245,3 +245,22 @@ def test_a_profile_that_loads_code_needs_a_yes_of_its_own(specdeck: CommandLine)
     assert "target.trust_remote_code" in done.stderr
     assert "--allow-code" in done.stderr
     assert not listening(specdeck.port)
+
+
+def test_status_names_every_run_whole_in_a_narrow_terminal(specdeck: CommandLine, running: Running) -> None:
+    run_id = running_run_id(specdeck)
+    os.environ["COLUMNS"] = "20"
+    assert run_id in specdeck("status").stdout
+    stopped = specdeck("stop", "mine")
+    assert stopped.returncode == 0, stopped.stderr
+    assert running.end() == 0
+
+
+def running_run_id(specdeck: CommandLine) -> str:
+    """The one run's folder name, read from disk."""
+    (folder,) = (Path(os.environ["XDG_STATE_HOME"]) / "specdeck" / "runs").iterdir()
+    return folder.name
+
+
+def test_an_empty_profile_name_is_no_wish_for_the_demo(specdeck: CommandLine) -> None:
+    assert specdeck("run", "").returncode == 2

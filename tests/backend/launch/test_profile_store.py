@@ -173,3 +173,19 @@ def test_the_shipped_presets_are_sound_and_say_what_they_need() -> None:
         for part in (one.profile.target, one.profile.speculation):
             on_hub = part.model is not None and not part.model.startswith("specdeck://")
             assert (part.download_bytes is not None) == on_hub, one.name
+
+
+def test_a_file_with_a_name_that_cannot_be_used_says_so(tmp_path: Path) -> None:
+    (tmp_path / "bl ank.toml").write_text('schema = 1\n[target]\nmodel = "a/b"\n')
+    store = ProfileStore(presets=tmp_path / "none", own=tmp_path)
+    with pytest.raises(ProfileError, match="no good name"):
+        store.get("bl ank")
+
+
+def test_a_byte_order_mark_and_a_pipe_do_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "bom.toml").write_bytes(b"\xef\xbb\xbfschema = 1\n[target]\nmodel = 'a/b'\n")
+    os.mkfifo(tmp_path / "pipe.toml")
+    bom, pipe = ProfileStore(presets=tmp_path / "none", own=tmp_path).list()
+    assert bom.profile is not None
+    assert bom.profile.target.model == "a/b"
+    assert "no file" in pipe.problem
