@@ -55,7 +55,8 @@ class Control:
         found = preflight.check_environment(environment)
         if not found:
             found += command.check(profile, environment)
-        found += preflight.check_port(profile.server.host, profile.server.port)
+        port = profile.server.port
+        found += preflight.check_port(profile.server.host, port) or preflight.check_runs(port, self.live_runs())
         found += preflight.check_weights(
             [(files, *self._size(profile, files)) for files in self.missing_models(profile) if not _is_built(files)]
         )

@@ -50,7 +50,9 @@ def run(
         environment = engines.ensure_engine(chosen.engine.environment, yes=yes, yes_cpu=yes or yes_cpu, console=console)
         _build_demo_models(chosen, control, environment, yes=yes or yes_cpu, console=console)
         adoptable = _adoptable(control, chosen)
-    session = Session(control, chosen, console)
+    # What was measured holds for the preset as it ships and for its own prompt.
+    is_preset = control.profiles.find(chosen.name).read_only
+    session = Session(control, chosen, console, show_measured=is_preset and chat is None)
     if adoptable is not None:
         code = asyncio.run(session.adopt(adoptable, chat=chat, seconds=seconds))
         if code is not None:

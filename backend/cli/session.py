@@ -33,10 +33,11 @@ class Session:
     Whatever happens to the terminal (closed, a broken pipe), the engine is ended.
     """
 
-    def __init__(self, control: Control, profile: Profile, console: Console) -> None:
+    def __init__(self, control: Control, profile: Profile, console: Console, *, show_measured: bool) -> None:
         self._control = control
         self._profile = profile
         self._console = console
+        self._show_measured = show_measured and profile.measured is not None
         self._view = StartupView(console)
         self._history = History()
         self._run: Supervisor | None = None
@@ -103,7 +104,7 @@ class Session:
         try:
             prompt = chat or (self._profile.demo.prompt.strip() if self._profile.demo else _DEFAULT_PROMPT)
             refused = await self._chat(run, prompt)
-            if self._profile.measured is not None:
+            if self._show_measured:
                 self._say(words.measured(self._profile))
             if seconds is None:
                 self._say(f"Watching; Ctrl-C stops the engine. Others can use it at {run.record.url}/v1")

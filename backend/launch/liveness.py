@@ -43,6 +43,7 @@ class Liveness:
         self._scanned_s = 0.0
         self._counters: object = None
         self._outstanding = False
+        self._clients: frozenset[object] = frozenset()
         self._probe: asyncio.Task[None] | None = None
 
     @property
@@ -122,7 +123,9 @@ class Liveness:
             return False
         if self.health is Health.TIMEOUT or any(stat.state in "TtD" for stat in inner):
             return True
-        return await asyncio.to_thread(processes.has_foreign_clients, self.stats, self._port)
+        before = self._clients
+        self._clients = await asyncio.to_thread(processes.foreign_clients, self.stats, self._port)
+        return bool(before & self._clients)  # one that only asks for /metrics is gone by the next look
 
     async def _ask_for_a_token(self) -> None:
         answered = await self._api.probe(self._model, timeout_s=self._settings.probe_timeout_s)

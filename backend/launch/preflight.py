@@ -8,7 +8,7 @@ import psutil
 
 from backend.checkpoints import catalog
 from backend.checkpoints.catalog import ModelFiles, ModelState
-from backend.events import Finding, Severity
+from backend.events import Finding, RunStatus, Severity
 from backend.launch.environments import EngineEnvironment, EnvironmentState
 
 _TRY_PORTS = 100
@@ -53,6 +53,20 @@ def check_port(host: str, port: int) -> list[Finding]:
         what = f"Port {port} of {host} cannot be used: {problem}."
         fix = "Use 127.0.0.1, which is this machine only."
     return [Finding(Severity.ERROR, what, "vLLM would load and then fail.", fix)]
+
+
+def check_runs(port: int, runs: Iterable[RunStatus]) -> list[Finding]:
+    """An engine that still loads has its port, but does not listen yet: two starts would end with one that hangs."""
+    return [
+        Finding(
+            Severity.ERROR,
+            f"Port {port} belongs to {run.run_id}, which is {run.state}.",
+            "Two engines cannot listen on one port.",
+            f"End it with `specdeck stop {run.run_id}`, or use another port.",
+        )
+        for run in runs
+        if run.url.endswith(f":{port}")
+    ]
 
 
 def next_free_port(host: str, port: int) -> int | None:

@@ -172,34 +172,29 @@ def shared_memory_of(stats: list[Stat]) -> set[str]:
 
     Those of Python (`psm_*`, `sem.mp-*`), of vLLM's CPU workers (`vllm_dist_*`) and of NCCL (`nccl-*`).
     """
-    names = set()
-    for stat in stats:
-        for target in (*_open_files(stat.pid), *_mapped_files(stat.pid)):
-            if target.startswith(_SHM):
-                name = target.removeprefix(_SHM).removesuffix(" (deleted)")
-                if name.startswith(SHARED_MEMORY_KINDS):
-                    names.add(name)
-    return names
+    # By inode: a semaphore is mapped under a temporary name that is gone at once.
+    names = {}
+    for entry in os.scandir(_SHM):
+        if entry.name.startswith(SHARED_MEMORY_KINDS):
+            names[entry.inode()] = entry.name
+    held = {inode for stat in stats for inode in (*_open_inodes(stat.pid), *_mapped_inodes(stat.pid))}
+    return {name for inode, name in names.items() if inode in held}
 
 
-def _open_files(pid: int) -> Iterator[str]:
-    try:
-        entries = os.listdir(f"/proc/{pid}/fd")
-    except OSError:
-        return
-    for entry in entries:
-        with contextlib.suppress(OSError):
-            yield os.readlink(f"/proc/{pid}/fd/{entry}")
+def _open_inodes(pid: int) -> Iterator[int]:
+    with contextlib.suppress(OSError):
+        for entry in os.listdir(f"/proc/{pid}/fd"):
+            path = f"/proc/{pid}/fd/{entry}"
+            with contextlib.suppress(OSError):
+                if os.readlink(path).startswith(_SHM):
+                    yield os.stat(path).st_ino
 
 
-def _mapped_files(pid: int) -> Iterator[str]:
-    try:
-        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as maps:
-            for line in maps:
-                if _SHM in line:
-                    yield line[line.index(_SHM) :].rstrip("\n")
-    except OSError:
-        return
+def _mapped_inodes(pid: int) -> Iterator[int]:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            if _SHM in line:
+                yield int(line.split(maxsplit=5)[4])
 
 
 def shared_memory_in_use() -> set[str]:
@@ -214,12 +209,15 @@ def listens_on(stats: list[Stat], port: int) -> bool:
     )
 
 
-def has_foreign_clients(stats: list[Stat], port: int) -> bool:
-    """Whether another process than this one has a connection to TCP `port` of these processes."""
+def foreign_clients(stats: list[Stat], port: int) -> frozenset[object]:
+    """Return the addresses from which other processes than this one are connected to TCP `port` of these."""
     own = {connection.laddr for connection in psutil.Process().net_connections("tcp")}
-    return any(
-        connection.status == psutil.CONN_ESTABLISHED and connection.laddr.port == port and connection.raddr not in own
+    return frozenset(
+        connection.raddr
         for connection in _connections(stats)
+        if connection.status == psutil.CONN_ESTABLISHED
+        and connection.laddr.port == port
+        and connection.raddr not in own
     )
 
 

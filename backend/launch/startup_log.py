@@ -47,6 +47,7 @@ _SIGNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"Capturing CUDA graphs?"), CAPTURING_GRAPHS),
     (re.compile(r"Starting vLLM (?:API )?server|init engine \(profile"), STARTING_SERVER),
 )
+_UP = "Application startup complete"
 _PROGRESS = re.compile(r"(\d{1,3})%(?: Completed)?\s*\|[^|]*?\|?\s*(\d+)/(\d+)")
 _KV_CACHE = re.compile(r"KV cache size: ([\d,]+) tokens")
 _CHECKPOINT = re.compile(r"Checkpoint size: ([\d.]+ GiB)")
@@ -76,7 +77,11 @@ def read_line(line: str) -> StartupLine:
 
 
 class StartupTracker:
-    """Turns log text, as it arrives, into phases; times are seconds since the engine was spawned."""
+    """Turns log text, as it arrives, into phases; times are seconds since the engine was spawned.
+
+    Attributes:
+        is_up: the server has said that it is up; it listens now, unless its port was taken meanwhile.
+    """
 
     def __init__(self, usual: Mapping[str, float]) -> None:
         """Begin with the first phase.
@@ -85,6 +90,7 @@ class StartupTracker:
             usual: seconds that each phase took in earlier runs.
         """
         self._usual = usual
+        self.is_up = False
         self._phases = [Phase(LOADING_SERVER, 0.0, usual_s=usual.get(LOADING_SERVER))]
         self._rest = ""
 
@@ -97,6 +103,7 @@ class StartupTracker:
         """Take new log text; progress bars end their lines with a carriage return."""
         *lines, self._rest = (self._rest + text).replace("\r", "\n").split("\n")
         for line in lines:
+            self.is_up = self.is_up or _UP in line
             self._take(read_line(line), at_s)
         if "%" in self._rest:  # a bar rewrites its line and ends it much later
             self._take(read_line(self._rest), at_s)

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 _TICK_S = 0.25
 _LOOK_S = 1.0
+_LISTEN_S = 10.0  # from "startup complete" to the port; it takes milliseconds
 _EXIT_WAIT_S = 10.0  # after its engine died, the API server ends by itself within some seconds
 _SHARED_MEMORY_S = 30.0
 ENDED = frozenset({RunState.STOPPED, RunState.FAILED})
@@ -79,7 +80,7 @@ class Supervisor:
             engine_log=self._log,
             settings=settings,
         )
-        self._looked_s = self._shared_memory_s = 0.0
+        self._looked_s = self._shared_memory_s = self._up_s = 0.0
         self._stop_wanted = False
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -245,6 +246,9 @@ class Supervisor:
         if processes.leader_gone(self.record.identity):
             await self._end(asked=False)
             return True
+        if self.state is RunState.STARTING and await self._lost_its_port():
+            await self._end(asked=False, cause=f"Port {self.record.port} was taken while the engine loaded.")
+            return True
         if self.state is not RunState.STARTING and self._live.is_dead:
             await self._wait_for_exit()
             await self._end(asked=False, health_dead=True)
@@ -253,6 +257,15 @@ class Supervisor:
             self._looked_s = time.monotonic()
             await self._look()
         return False
+
+    async def _lost_its_port(self) -> bool:
+        """Whether the server says that it is up but does not listen.
+
+        VLLM binds its port early and listens only after loading; when another server was quicker, it hangs.
+        """
+        if not self._tracker.is_up:
+            self._up_s = time.monotonic()
+        return time.monotonic() - self._up_s > _LISTEN_S and not await self._live.listens()
 
     def _is_stop_wanted(self) -> bool:
         return self._stop_wanted or self.folder.stop_requested()
@@ -316,8 +329,8 @@ class Supervisor:
                 return
             await asyncio.sleep(_TICK_S)
 
-    async def _end(self, *, asked: bool, health_dead: bool = False) -> None:
-        """Climb down the stop ladder and write down how the run ended."""
+    async def _end(self, *, asked: bool, health_dead: bool = False, cause: str = "") -> None:
+        """Climb down the stop ladder and write down how the run ended; `cause` if that is known."""
         if asked:
             self._set(RunState.STOPPING)
         self._health_task.cancel()
@@ -337,7 +350,8 @@ class Supervisor:
         self._tracker.finish(at_s=self.elapsed_s)
         asked = asked or self.folder.stop_requested()
         if not asked:
-            self.diagnosis = await asyncio.to_thread(self._diagnose, status, health_dead=health_dead)
+            found = await asyncio.to_thread(self._diagnose, status, health_dead=health_dead)
+            self.diagnosis = Diagnosis(cause) if cause else found
             self.record.cause, self.record.cause_line = self.diagnosis.cause, self.diagnosis.log_line
             self.record.exit_words = self.diagnosis.exit_words
         await self.api.aclose()

@@ -122,14 +122,17 @@ class RealLine:
 
     def shared_memory(self) -> set[str]:
         """Shared memory that the processes of the newest run hold, read from /proc by the test."""
+        files = {path.stat().st_ino: str(path) for path in Path("/dev/shm").iterdir()}
         held = set()
         for pid in helpers.session_members(self.session()):
-            with contextlib.suppress(OSError):
-                held |= set(re.findall(r"/dev/shm/[^\n]+", Path(f"/proc/{pid}/maps").read_text()))
+            with contextlib.suppress(OSError):  # by inode: semaphores are mapped under a name that is gone
+                maps = Path(f"/proc/{pid}/maps").read_text()
+                held |= {int(inode) for inode in re.findall(r" (\d+) +/dev/shm/", maps)}
             for entry in Path(f"/proc/{pid}/fd").iterdir():
                 with contextlib.suppress(OSError):
-                    held.add(os.readlink(entry))
-        return {path for path in held if path.startswith("/dev/shm/") and not path.endswith(" (deleted)")}
+                    if os.readlink(entry).startswith("/dev/shm/"):
+                        held.add(entry.stat().st_ino)
+        return {path for inode, path in files.items() if inode in held}
 
     def counter(self, name: str) -> float:
         """Sum of a counter over all its series, fetched and parsed here."""

@@ -188,15 +188,18 @@ def test_orphans_of_a_killed_app_and_server_are_listed_and_ended_only_after_a_ye
     traces.assert_nothing_left()
 
 
-def test_a_strange_engine_core_in_another_session_is_never_listed(specdeck: CommandLine) -> None:
+def test_a_strange_engine_core_in_another_session_is_never_listed(specdeck: CommandLine, running: Running) -> None:
     rename = "import ctypes,sys; ctypes.CDLL(None).prctl(15, b'VLLM::EngineCore', 0, 0, 0); sys.stdin.read()"
     with subprocess.Popen(
         ["VLLM::EngineCore", "-c", rename], executable=sys.executable, stdin=subprocess.PIPE, start_new_session=True
     ) as stranger:
         helpers.wait_for(lambda: Path(f"/proc/{stranger.pid}/comm").read_text().strip() == "VLLM::EngineCor")
-        assert specdeck.status() == []
+        (run,) = specdeck.status()
+        assert stranger.pid not in {process["pid"] for process in run["processes"]}
         stopped = specdeck("stop", "--all", "--yes")
         assert stopped.returncode == 0
+        assert running.end() == 0
+        assert specdeck.status() == []
         assert stranger.poll() is None
         assert stranger.stdin is not None
         stranger.stdin.close()
@@ -264,3 +267,14 @@ def running_run_id(specdeck: CommandLine) -> str:
 
 def test_an_empty_profile_name_is_no_wish_for_the_demo(specdeck: CommandLine) -> None:
     assert specdeck("run", "").returncode == 2
+
+
+def test_a_port_of_an_engine_that_still_loads_is_not_given_twice(specdeck: CommandLine) -> None:
+    first = specdeck.begin("run", "mine", "--chat", "x", fake="--start-delay 60")
+    first.wait_for("Starting mine")
+    specdeck.write_profile("other")
+    done = specdeck("run", "other")
+    assert done.returncode == 1
+    assert "taken" in done.stderr or "which is STARTING" in done.stderr
+    first.signal(signal.SIGTERM)
+    assert first.end() == 0

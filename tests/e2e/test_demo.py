@@ -53,7 +53,8 @@ def run_and_check(line: RealLine, *profile: str) -> int:
     assert re.search(r"\d+ tokens, [\d.]+ tokens/s", out)
     assert re.search(r"Draft acceptance \d+%, mean length [\d.]+", out)
     assert out.count("READY") >= 2
-    assert re.search(r"[\d.]+x the speed without speculation", err)
+    # What was measured is said of the preset that ships, not of a copy.
+    assert bool(re.search(r"[\d.]+x the speed without speculation", err)) == (not profile)
     assert "Loading weights" in err
     line.nothing_left(session, memory)
     return line.port

@@ -10,7 +10,7 @@ import pytest
 
 from backend.checkpoints import catalog
 from backend.checkpoints.catalog import ModelFiles, ModelState
-from backend.events import Severity
+from backend.events import RunState, RunStatus, Severity
 from backend.launch import preflight
 from backend.launch.environments import EngineEnvironment, EnvironmentState
 
@@ -139,3 +139,10 @@ def test_of_many_missing_files_the_first_are_named(monkeypatch: pytest.MonkeyPat
     assert "/home/someone/m" in finding.what
     assert "model-00005-of-00030.safetensors and 25 more." in finding.what
     assert "00006" not in finding.what
+
+
+def test_a_port_of_a_living_run_is_not_free() -> None:
+    run = RunStatus("run-1", "p", RunState.STARTING, "http://127.0.0.1:8000", 0.0)
+    (finding,) = preflight.check_runs(8000, [run])
+    assert "run-1" in finding.what
+    assert preflight.check_runs(800, [run]) == []

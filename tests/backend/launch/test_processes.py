@@ -118,3 +118,22 @@ def test_names_with_brackets_and_blanks_are_read(tmp_path: Path) -> None:
         assert stat.name == "a) S (b"
         assert stat.session == os.getsid(child.pid)
         child.kill()
+
+
+def test_a_semaphore_is_known_though_its_mapped_name_is_gone() -> None:
+    hold = (
+        "import multiprocessing as m, sys; s = m.get_context('spawn').Semaphore();"
+        "print(s._semlock.name, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        name = "sem." + child.stdout.readline().strip().lstrip("/")
+        stat = processes.read_stat(child.pid)
+        assert stat is not None
+        assert name in processes.shared_memory_of([stat])
+        assert child.stdin is not None
+        child.stdin.close()
+        child.wait()
+    assert name not in processes.shared_memory_in_use()

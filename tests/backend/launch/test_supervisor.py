@@ -312,3 +312,19 @@ async def test_a_huge_log_is_cut_and_says_so(start: Start) -> None:
     await _wait(lambda: b"[specdeck] The log grew" in engine.run.folder.log_file.read_bytes())
     assert engine.run.folder.log_file.stat().st_size < 8 * limit
     await engine.run.stop()
+
+
+async def test_a_server_that_never_listens_has_lost_its_port(tmp_path: Path) -> None:
+    """VLLM hangs after "startup complete" when another server began to listen while it loaded."""
+    folder = RunFolder.create(tmp_path / "runs", "fake")
+    script = "import time; print('INFO:     Application startup complete.', flush=True); time.sleep(600)"
+    launch = replace(helpers.fake_launch(folder, tmp_path), argv=(sys.executable, "-c", script))
+    run = await Supervisor.start(
+        folder, launch, temp_dir=tmp_path / "specdeck-x", settings=QUICK, usual={}, on_change=lambda _run: None
+    )
+    async with asyncio.timeout(LIMIT_S):
+        assert await run.until(ENDED) is RunState.FAILED
+    await run.stop()
+    assert run.diagnosis is not None
+    assert f"Port {launch.port} was taken" in run.diagnosis.cause
+    assert session_members(run.record.pid or 0) == {}
