@@ -70,6 +70,7 @@ def _rows() -> Iterator[_Row]:
     sound = [env for env in environments.list_environments() if env.state is EnvironmentState.OK]
     yield from _pythons(facts, needed=not sound)
     yield from _engines(facts)
+    yield _Row("Disk", _Mark.GOOD, f"{facts.free_bytes / 1e9:.1f} GB free in {paths.folders().data}")
     yield from _models()
     yield from _leftovers()
 
