@@ -80,7 +80,8 @@ class Supervisor:
             engine_log=self._log,
             settings=settings,
         )
-        self._looked_s = self._shared_memory_s = self._up_s = 0.0
+        self._looked_s = self._shared_memory_s = 0.0
+        self._up_s = time.monotonic()  # an adopted server may have said just now that it is up
         self._stop_wanted = False
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
