@@ -1,6 +1,7 @@
 """The whole main job as a newcomer does it: `specdeck run` with the demo models on the real engine."""
 
 import re
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,6 +77,24 @@ def test_a_copy_of_the_demo_runs_at_its_own_port(demo_line: RealLine, demo_model
     port = demo_line.port
     copy_demo(demo_line, "mine")
     assert run_and_check(demo_line, "mine") == port
+
+
+def test_a_long_prefill_is_no_stall(demo_line: RealLine, demo_models: None) -> None:
+    """1 start: a step that reads long prompts takes many times `stall_s`; no counter and no log line moves in it."""
+    (demo_line.home / "config" / "specdeck" / "settings.toml").write_text("stall_s = 1.0\nprobe_timeout_s = 60.0\n")
+    copy_demo(demo_line, "mine")
+    process = demo_line.begin("run", "mine", "--chat", "hello")
+    demo_line.wait_for("tokens/s, first token")
+    session, memory = demo_line.session(), demo_line.shared_memory()
+
+    prompts = [[1000 + (i * 7 + number) % 20_000 for i in range(2000)] for number in range(4)]
+    demo_line.ask(model="smollm2-135m-instruct", prompt=prompts, max_tokens=2)
+
+    assert "does not respond" not in demo_line.said()
+    assert demo_line.record()["state"] == "READY"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(LIMIT_S) == 0, demo_line.said()
+    demo_line.nothing_left(session, memory)
 
 
 def test_the_second_run_asks_nobody_outside(demo_line: RealLine, demo_models: None) -> None:

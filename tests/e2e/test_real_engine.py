@@ -141,14 +141,6 @@ def test_a_frozen_process_makes_it_unresponsive_until_it_moves(tiny_engine: Real
     helpers.wait_for(lambda: tiny_engine.said().count("moves again") == before + 1, limit_s=LIMIT_S)
 
 
-def test_many_long_prompts_at_once_are_no_stall(tiny_engine: RealLine) -> None:
-    before = tiny_engine.said().count("does not respond")
-    prompts = [[17 + (i * 7 + n) % 200 for i in range(4000)] for n in range(8)]
-    tiny_engine.ask(prompt=prompts, max_tokens=2)
-    assert tiny_engine.said().count("does not respond") == before
-    assert tiny_engine.record()["state"] == "READY"
-
-
 def foreign_sockets(session: int) -> list[str]:
     """Sockets of a session that are bound to or connected with anything but loopback, from /proc."""
     inodes = set()
