@@ -6,11 +6,11 @@ ARGS ?=
 N ?= 20
 ENGINE_TESTS := $(BIN)/pytest --durations=15
 
-.PHONY: run test test-engine check fix soak upgrade
+.PHONY: run test test-engine check fix soak shots bench upgrade
 
-## the app, or (without a display) the demo in the terminal; make run ARGS="--for 20"
+## the window with the demo started, or (without a display) the demo in the terminal; make run ARGS="--for 20"
 run: $(READY)
-	@$(BIN)/specdeck run --yes-cpu $(ARGS)
+	@$(BIN)/specdeck demo --yes-cpu $(ARGS)
 
 ## quick tests and the few that need a real engine
 test: $(READY)
@@ -38,6 +38,15 @@ fix: $(READY)
 soak: $(READY)
 	@$(BIN)/specdeck engines install --cpu --yes
 	$(BIN)/pytest -s -q -p no:randomly --soak-starts $(N) tests/e2e/test_soak.py
+
+## pictures of every page and state, from a real run, into assets/screenshots
+shots: $(READY)
+	@$(BIN)/specdeck engines install --cpu --yes
+	$(BIN)/python -m tests.tools.shots assets/screenshots
+
+## what the window costs: each budget with its figure; fails nothing
+bench: $(READY)
+	@$(BIN)/python -m tests.tools.bench $(ARGS)
 
 ## newest allowed versions into constraints.txt, kept only when all tests pass with them
 upgrade:

@@ -2,12 +2,14 @@
 
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 GRACE_S = 2.0
 """How long to wait for the end of a command that was killed."""
+_TICK_S = 0.2
 
 # Killed but not ended: state D, inside a system call. Kept here until they can be collected, so that none stays a
 # zombie for longer than until the next command.
@@ -16,7 +18,7 @@ _stuck: list[subprocess.Popen[bytes]] = []
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """How a command ended: `code` as of `subprocess`, None when its time was over; what it wrote until then."""
+    """How a command ended: `code` as of `subprocess`, None when it was cut off; what it wrote until then."""
 
     code: int | None
     stdout: bytes
@@ -24,7 +26,12 @@ class Done:
 
 
 def run(
-    argv: Sequence[str], *, limit_s: float, env: Mapping[str, str] | None = None, cwd: Path | str | None = None
+    argv: Sequence[str],
+    *,
+    limit_s: float,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | str | None = None,
+    cancelled: Callable[[], bool] | None = None,
 ) -> Done:
     """Run a command without input; returns after at most `limit_s` seconds and a short grace.
 
@@ -33,6 +40,7 @@ def run(
         limit_s: it is killed after this many seconds.
         env: its variables, by default ours.
         cwd: its working folder, by default ours.
+        cancelled: asked again and again; the command is killed once it says yes.
 
     Raises:
         OSError: it cannot be started.
@@ -43,7 +51,7 @@ def run(
         process = subprocess.Popen(argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
         code: int | None = None
         try:
-            code = process.wait(limit_s)
+            code = _wait(process, limit_s, cancelled)
         except subprocess.TimeoutExpired:
             _end(process)
         except BaseException:  # also Ctrl-C: it must not go on alone
@@ -52,6 +60,18 @@ def run(
         out.seek(0)
         err.seek(0)
         return Done(code, out.read(), err.read())
+
+
+def _wait(process: "subprocess.Popen[bytes]", limit_s: float, cancelled: Callable[[], bool] | None) -> int:
+    if cancelled is None:
+        return process.wait(limit_s)
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            return process.wait(min(_TICK_S, max(deadline - time.monotonic(), 0.0)))
+        except subprocess.TimeoutExpired:
+            if cancelled() or time.monotonic() >= deadline:
+                raise
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 from backend import paths, settings
 from backend.checkpoints import catalog
 from backend.checkpoints.catalog import BUILT_PREFIX, ModelFiles, ModelState
-from backend.errors import ModelError, UserError
+from backend.errors import ModelError, ProfileError, UserError
 from backend.events import Finding, HostSample, RunStatus, Sample
-from backend.launch import command, ending, leftovers, preflight, processes, run_folder
+from backend.launch import command, ending, leftovers, preflight, processes, profile_toml, run_folder
 from backend.launch.environments import EngineEnvironment
 from backend.launch.leftovers import Leftover
 from backend.launch.profile import Profile
@@ -107,6 +107,7 @@ class Control:
         folder = RunFolder.create(runs, profile.name)
         temp_dir: Path | None = None
         try:
+            folder.write_profile(profile_toml.dumps(profile))
             # Short and outside the run's folder: sockets in it have paths of at most 107 bytes.
             temp_dir = Path(tempfile.mkdtemp(prefix=ending.temp_prefix(folder.run_id)))
             launch = command.build(
@@ -190,6 +191,23 @@ class Control:
                     "End that process, then run `specdeck stop` again.",
                 )
             await asyncio.sleep(0.1)
+
+    def started_profile(self, folder: RunFolder) -> Profile | None:
+        """Return the profile as it was when a run was started; None when that is not known."""
+        record, text = folder.record(), folder.profile_text()
+        if record is None or text is None:
+            return None
+        try:
+            return profile_toml.loads(text, name=record.profile)
+        except ProfileError as error:
+            log.warning("The profile kept with run %s cannot be read: %s", folder.run_id, error)
+            return None
+
+    def default_demo(self) -> Profile:
+        """Return the shipped demo with the best measured ratio to no speculation."""
+        shipped = [stored.profile for stored in self.profiles.list() if stored.read_only]
+        demos = [profile for profile in shipped if profile is not None and profile.demo]
+        return max(demos, key=lambda profile: profile.measured.speed_ratio if profile.measured else 0.0)
 
     def _usual(self, profile: str) -> dict[str, float]:
         return run_folder.usual_phases(run_folder.all_runs(self._folders.runs), profile=profile)

@@ -2,12 +2,15 @@
 
 import logging
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Literal
 
 import tomlkit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from backend import paths
+from backend.errors import UsageError
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +31,10 @@ class Settings(BaseModel):
     keep_runs_bytes: int = Field(5_000_000_000, gt=0, description="how much disk finished runs may take")
     engine_log_limit_bytes: int = Field(
         200_000_000, ge=1_000_000, description="an engine log is cut when it grows past this"
+    )
+    theme: Literal["system", "dark", "light"] = Field("system", description="colours of the window")
+    on_close: Literal["ask", "stop", "leave"] = Field(
+        "ask", description="what becomes of a running engine when the window is closed"
     )
     torch_cpu_index: str = Field(
         "https://download.pytorch.org/whl/cpu",
@@ -51,6 +58,20 @@ def load(file: Path | None = None) -> Settings:
         aside = paths.set_aside(file)
         log.warning("Settings were damaged (%s); the file is now %s and the defaults are used.", error, aside)
         return Settings()
+
+
+def changed(settings: Settings, values: Mapping[str, Any]) -> Settings:
+    """Return settings with other values.
+
+    Raises:
+        UsageError: a value is out of its range.
+    """
+    try:
+        return Settings.model_validate({**settings.model_dump(), **values})
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        name = ".".join(str(part) for part in detail["loc"])
+        raise UsageError(f"{name}: {detail['msg']}.", "Give another value.") from error
 
 
 def save(settings: Settings, file: Path | None = None) -> None:

@@ -1,1 +1,1 @@
-"""The desktop window; everything it shows comes from the backend."""
+"""The window: panes, widgets and the bridge to the backend."""

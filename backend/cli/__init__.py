@@ -11,15 +11,16 @@ import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
-from backend.cli import doctor, engines, profiles, run, runs, watch
+from backend.cli import doctor, engines, profiles, run, runs, watch, window
 from backend.errors import EngineError, UsageError, UserError
 
 app = typer.Typer(
-    help="Runs a local vLLM engine with speculative decoding: start, watch, chat, stop.",
+    help="Runs a local vLLM engine with speculative decoding: start, watch, chat, stop. Without a command: the window.",
     no_args_is_help=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(window.demo)
 app.command()(run.run)
 app.command()(runs.status)
 app.command()(runs.stop)
@@ -37,7 +38,7 @@ def _start(
     if version:
         typer.echo(f"specdeck {metadata.version('specdeck')}")
     elif context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+        window.open_or_explain(context)
     else:
         return
     raise typer.Exit

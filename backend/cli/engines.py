@@ -12,10 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from backend.cli import signals
-from backend.cli.install_view import InstallView, ask, plan_text
+from backend.cli.install_view import InstallView, ask
 from backend.errors import EngineEnvironmentError, InstallRefusedError, UsageError
 from backend.hardware import NvidiaDriver
-from backend.launch import environments, install, install_plan, machine
+from backend.launch import engine_choice, environments, install, install_plan, machine
+from backend.launch.engine_choice import plan_text
 from backend.launch.environments import EngineEnvironment, EnvironmentState
 from backend.launch.install_plan import CPU, CUDA, EngineWant, InstallPlan
 from backend.telemetry import nvml
@@ -149,19 +150,9 @@ def ensure_engine(
     def on_wait(words: str) -> None:
         console.print(words, markup=False)
 
-    if environment_id is not None or environments.list_environments():
-        try:
-            return environments.choose(environment_id, on_wait=on_wait)
-        except EngineEnvironmentError as error:
-            if environment_id is not None:
-                raise
-            console.print(error.message, markup=False)
-    for found in environments.find_installed():
-        on_wait(f"Found vLLM {found.version} in {found.folder}; asking it what it accepts (about 20 s, once) ...")
-        environment = environments.add(found.folder)
-        if environment.state is EnvironmentState.OK:
-            return environment
-        console.print(f"It cannot be used: {environment.problem}", markup=False)
+    ready = engine_choice.usable(environment_id, on_wait=on_wait)
+    if ready is not None:
+        return ready
     return _install(EngineWant(), yes=yes, yes_cpu=yes_cpu, console=console)
 
 

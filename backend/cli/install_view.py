@@ -1,4 +1,4 @@
-"""Shows an install in the terminal: what it will do, a question, and its progress."""
+"""Shows an install in the terminal: a question, and its progress."""
 
 import sys
 from types import TracebackType
@@ -7,24 +7,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from backend.launch.install_plan import InstallPlan
 from backend.launch.pip_output import InstallStep
-
-
-def plan_text(plan: InstallPlan) -> str:
-    """Say what an install will do, for a person who has to agree."""
-    major, minor = plan.python_version
-    lines = [
-        f"vLLM {plan.version}, {plan.build.upper()} build. {plan.reason}",
-        f"  folder     {plan.folder}",
-        f"  Python     {major}.{minor} ({plan.python})",
-        f"  download   about {_gb(plan.download_bytes)} (less what pip already has)",
-        f"  on disk    about {_gb(plan.installed_bytes)}",
-        f"  free       {_gb(plan.free_bytes)}",
-    ]
-    if plan.replaces:
-        lines.append(f"  DELETES     the environment in that folder, which does not work: {plan.replaces}")
-    return "\n".join([*lines, *(f"  note       {note}" for note in plan.notes)])
 
 
 def ask(question: str) -> bool:
@@ -80,7 +63,3 @@ class InstallView:
                 completed=step.fraction or 0.0,
                 detail=step.detail,
             )
-
-
-def _gb(size: int) -> str:
-    return f"{size / 1e9:.1f} GB"

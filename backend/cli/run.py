@@ -45,7 +45,7 @@ def run(
     """
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     control = Control()
-    chosen = default_demo(control) if profile is None else control.profiles.get(profile)
+    chosen = control.default_demo() if profile is None else control.profiles.get(profile)
     with signals.raised():
         environment = engines.ensure_engine(chosen.engine.environment, yes=yes, yes_cpu=yes or yes_cpu, console=console)
         _build_demo_models(chosen, control, environment, yes=yes or yes_cpu, console=console)
@@ -61,16 +61,6 @@ def run(
         _settle(control.check(chosen, environment), yes=yes, console=console)
         _settle_code(chosen, allow=allow_code, console=console)
     raise typer.Exit(asyncio.run(session.start(environment, chat=chat, seconds=seconds)))
-
-
-def default_demo(control: Control) -> Profile:
-    """Return the shipped demo with the best measured ratio to no speculation."""
-    demos = [
-        stored.profile
-        for stored in control.profiles.list()
-        if stored.read_only and stored.profile and stored.profile.demo
-    ]
-    return max(demos, key=lambda profile: profile.measured.speed_ratio if profile.measured else 0.0)
 
 
 def _build_demo_models(

@@ -29,12 +29,15 @@ def existing(folder: Path) -> EngineEnvironment | None:
     return environment if environment.state is EnvironmentState.OK else None
 
 
-def check_again(folder: Path, *, on_wait: Callable[[], None]) -> tuple[EngineEnvironment | None, str]:
+def check_again(
+    folder: Path, *, on_wait: Callable[[], None], cancelled: Callable[[], bool] = lambda: False
+) -> tuple[EngineEnvironment | None, str]:
     """Look again at a finished environment of ours that is not known to work.
 
     Args:
         folder: where it is, or is not.
         on_wait: told before its interpreter runs, which takes about 20 s.
+        cancelled: asked while it runs; a yes ends it.
 
     Returns:
         The environment if it works after all; else what is wrong with it, "" when there is no finished one.
@@ -42,6 +45,7 @@ def check_again(folder: Path, *, on_wait: Callable[[], None]) -> tuple[EngineEnv
     Raises:
         EngineEnvironmentError: it could not be checked now (a busy machine, no driver, no memory), which says
             nothing about it.
+        InstallCancelled: given up.
     """
     if engine_folder.read_marker(folder).get("state") != "complete":
         return None, ""
@@ -49,7 +53,9 @@ def check_again(folder: Path, *, on_wait: Callable[[], None]) -> tuple[EngineEnv
     if not engine_folder.is_complete(folder):
         return None, environment.problem
     on_wait()
-    outcome = probe_runner.probe_now(environment.python, folder)
+    outcome = probe_runner.probe_now(environment.python, folder, cancelled=cancelled)
+    if cancelled():
+        raise pip_run.InstallCancelled
     if outcome.probe is not None:
         return environments.get(folder.name), ""
     if not outcome.lasting:
@@ -60,12 +66,27 @@ def check_again(folder: Path, *, on_wait: Callable[[], None]) -> tuple[EngineEnv
     return None, outcome.problem
 
 
+def require_space(plan: InstallPlan) -> None:
+    """Check that the plan fits on its disk.
+
+    Raises:
+        EngineEnvironmentError: it does not.
+    """
+    if not plan.fits:
+        raise EngineEnvironmentError(
+            f"There is not enough space in {plan.folder.parent}: about {_gb(plan.needed_bytes)} are needed while "
+            f"installing, {_gb(plan.free_bytes)} are free.",
+            "Free some space, or set XDG_DATA_HOME to a folder on a larger disk.",
+        )
+
+
 def install(
     plan: InstallPlan,
     *,
     consent: Callable[[InstallPlan], bool],
     progress: Progress,
     options: settings.Settings | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> EngineEnvironment:
     """Install what the plan says, or return at once what is already there; blocks for minutes.
 
@@ -77,24 +98,25 @@ def install(
         consent: asked before anything is downloaded or deleted.
         progress: told each step, in this thread.
         options: the user's settings.
+        cancelled: asked again and again, in this thread; a yes ends what runs and gives up.
 
     Raises:
         InstallRefusedError: no consent.
+        InstallCancelled: given up; the next install makes it anew.
         EngineEnvironmentError: it did not work; names the reason and the log. What is half done stays marked as
             such and the next install makes it anew.
     """
     if (ready := existing(plan.folder)) is not None:
         return ready
-    ready, problem = check_again(plan.folder, on_wait=lambda: progress(InstallStep("Checking what is installed")))
+    ready, problem = check_again(
+        plan.folder,
+        on_wait=lambda: progress(InstallStep("Checking what is installed")),
+        cancelled=cancelled,
+    )
     if ready is not None:
         return ready
     plan = replace(plan, replaces=problem)
-    if not plan.fits:
-        raise EngineEnvironmentError(
-            f"There is not enough space in {plan.folder.parent}: about {_gb(plan.needed_bytes)} are needed while "
-            f"installing, {_gb(plan.free_bytes)} are free.",
-            "Free some space, or set XDG_DATA_HOME to a folder on a larger disk.",
-        )
+    require_space(plan)
     if not consent(plan):
         raise InstallRefusedError("Nothing was installed.", "Start it again and agree to the download.")
     with install_lock.hold():
@@ -106,11 +128,17 @@ def install(
             )
         record = _new_log(plan)
         with _disk_errors(plan, record):
-            _install(plan, progress, record, options or settings.load())
+            _install(plan, progress, record, options or settings.load(), cancelled)
     return environments.get(plan.folder.name)
 
 
-def _install(plan: InstallPlan, progress: Progress, record: Path, options: settings.Settings) -> None:
+def _install(
+    plan: InstallPlan,
+    progress: Progress,
+    record: Path,
+    options: settings.Settings,
+    cancelled: Callable[[], bool],
+) -> None:
     if plan.folder.exists():
         what = "the environment that does not work" if plan.replaces else "what a cut-off install left"
         progress(InstallStep(f"Removing {what}"))
@@ -121,7 +149,13 @@ def _install(plan: InstallPlan, progress: Progress, record: Path, options: setti
     # pip's downloads lie here: on the disk that was measured, and gone with the folder after a cut-off.
     scratch = plan.folder / "tmp"
     scratch.mkdir()
-    pip = pip_run.Pip(python=engine_folder.interpreter(plan.folder), folder=plan.folder, scratch=scratch, record=record)
+    pip = pip_run.Pip(
+        python=engine_folder.interpreter(plan.folder),
+        folder=plan.folder,
+        scratch=scratch,
+        record=record,
+        cancelled=cancelled,
+    )
     progress(InstallStep("Making the environment", detail=f"Python {plan.python_version[0]}.{plan.python_version[1]}"))
     pip.make_environment(plan.python)
     pip.install(
@@ -137,18 +171,20 @@ def _install(plan: InstallPlan, progress: Progress, record: Path, options: setti
     engine_repair.write_alias(plan.folder)
     shutil.rmtree(scratch)
     progress(InstallStep("Checking that it works", detail="importing vLLM, about 20 s"))
-    _verify(plan, record)
+    _verify(plan, record, cancelled)
     engine_folder.write_marker(plan.folder, state="complete", **mark)
 
 
-def _verify(plan: InstallPlan, record: Path) -> None:
+def _verify(plan: InstallPlan, record: Path, cancelled: Callable[[], bool]) -> None:
     where = f"The log is {record}."
     if plan.build == CUDA and engine_repair.torch_label(plan.folder) == "cpu":
         raise EngineEnvironmentError(
             "pip took a CPU build of torch from one of the indexes or wheel folders that it is set up with.",
             f"Take that place out of pip's settings (`pip config list`) for this install. {where}",
         )
-    outcome = probe_runner.probe_now(engine_folder.interpreter(plan.folder), plan.folder)
+    outcome = probe_runner.probe_now(engine_folder.interpreter(plan.folder), plan.folder, cancelled=cancelled)
+    if cancelled():
+        raise pip_run.InstallCancelled
     if outcome.probe is None:
         raise EngineEnvironmentError(f"vLLM was installed but does not work. {outcome.problem}", where)
     if outcome.probe.platform != plan.build:

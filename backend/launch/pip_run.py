@@ -20,6 +20,10 @@ _GRACE_S = 5.0
 _MISPLACING = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_REQUIRE_VIRTUALENV", "PIP_PYTHON", "PIP_DRY_RUN")
 
 
+class InstallCancelled(Exception):
+    """Somebody gave the install up; what is half done stays marked as such."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pip:
     """The pip of one environment.
@@ -29,12 +33,15 @@ class Pip:
         folder: the environment.
         scratch: folder for pip's temporary files.
         record: log file that everything printed is added to.
+        cancelled: asked at least twice a second; once it says yes, the running command is ended and every method
+            raises InstallCancelled.
     """
 
     python: Path
     folder: Path
     scratch: Path
     record: Path
+    cancelled: Callable[[], bool] = lambda: False
 
     def make_environment(self, base: Path) -> None:
         """Make the environment with another interpreter.
@@ -142,6 +149,10 @@ class Pip:
             )
         return EngineEnvironmentError(f"pip could not install the engine. {reader.last_error}", where)
 
+    def _check_wanted(self) -> None:
+        if self.cancelled():
+            raise InstallCancelled
+
     def _note(self, line: str) -> None:
         with self.record.open("a", encoding="utf-8") as file:
             file.write(f"[specdeck] {line}\n")
@@ -189,6 +200,7 @@ class Pip:
                 selector.register(process.stdout, selectors.EVENT_READ)
                 rest = b""
                 while True:
+                    self._check_wanted()
                     if deadline is not None and time.monotonic() > deadline:
                         _end(process)
                         return None

@@ -6,7 +6,7 @@ import logging
 import re
 import signal
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,15 @@ class ProbeOutcome:
     lasting: bool = True
 
 
-def run(python: Path, *, limit_s: float = TIME_LIMIT_S) -> tuple[ProbeOutcome, Mapping[str, Any] | None]:
+def run(
+    python: Path, *, limit_s: float = TIME_LIMIT_S, cancelled: Callable[[], bool] | None = None
+) -> tuple[ProbeOutcome, Mapping[str, Any] | None]:
     """Run the probe with `python`; takes 16 to 19 s for a real vLLM, and never raises for a broken one.
 
     Args:
         python: the environment's interpreter.
         limit_s: the probe is ended after this many seconds.
+        cancelled: the probe is ended once it says yes.
 
     Returns:
         The outcome and the raw answer, None when there was none.
@@ -53,7 +56,7 @@ def run(python: Path, *, limit_s: float = TIME_LIMIT_S) -> tuple[ProbeOutcome, M
     with tempfile.TemporaryDirectory(prefix="specdeck-probe-") as empty:  # nothing to import by accident
         # The text goes in by `-c`: run as a file, the script's own folder would be searched for modules.
         argv = child.command([str(python), "-c", _SCRIPT.read_text(encoding="utf-8")])
-        done = bounded.run(argv, cwd=empty, env=clean_environment(), limit_s=limit_s)
+        done = bounded.run(argv, cwd=empty, env=clean_environment(), limit_s=limit_s, cancelled=cancelled)
     if done.code is None:
         return ProbeOutcome(None, f"Its vLLM did not answer within {limit_s:.0f} s.", lasting=False), None
     if done.code != 0:
@@ -129,10 +132,12 @@ def cached(python: Path, folder: Path) -> ProbeOutcome | None:
         return None
 
 
-def probe_now(python: Path, folder: Path, *, limit_s: float = TIME_LIMIT_S) -> ProbeOutcome:
+def probe_now(
+    python: Path, folder: Path, *, limit_s: float = TIME_LIMIT_S, cancelled: Callable[[], bool] | None = None
+) -> ProbeOutcome:
     """Run the probe and keep what it found, good or bad, unless the trouble may pass: then what was kept stays."""
     key = _key(python, folder)
-    outcome, answer = run(python, limit_s=limit_s)
+    outcome, answer = run(python, limit_s=limit_s, cancelled=cancelled)
     if not outcome.lasting:
         return outcome
     content = {"schema": 1, "key": key, "answer": answer, "problem": outcome.problem}

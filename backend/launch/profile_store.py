@@ -1,8 +1,10 @@
 """Where profiles are kept: presets that ship (read-only) and the user's own files, one profile each."""
 
 import difflib
+import itertools
 import os
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +13,8 @@ from backend.errors import ProfileError, UsageError
 from backend.launch import profile_toml
 from backend.launch.profile import Profile
 
+_PUT_AWAY = ".deleted-"
+_KEPT_AWAY = 20  # deleted profiles that can still be brought back
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -128,6 +132,45 @@ class ProfileStore:
             ProfileError: it is a preset.
         """
         self._own_file(name).unlink()
+
+    def put_away(self, name: str) -> str:
+        """Delete one of the user's own profiles so that it can be brought back; returns the token for `bring_back`.
+
+        Raises:
+            UsageError: there is no profile `name`.
+            ProfileError: it is a preset.
+        """
+        path = self._own_file(name)
+        # In the same folder, since the file may be a link that says where to from here.
+        hidden = path.with_name(f".{path.name}{_PUT_AWAY}{time.time_ns():020}")
+        os.replace(path, hidden)
+        kept = sorted(self._own.glob(f".*{_PUT_AWAY}*"), key=lambda one: one.name.rpartition("-")[2])
+        for old in kept[:-_KEPT_AWAY]:
+            old.unlink(missing_ok=True)
+        return hidden.name
+
+    def bring_back(self, token: str) -> str:
+        """Undo `put_away`; returns the profile's name.
+
+        Raises:
+            ProfileError: the file is gone for good, or its name is taken by now.
+        """
+        file_name, found, _ = token.removeprefix(".").partition(f".toml{_PUT_AWAY}")
+        hidden = self._own / token
+        if not found or hidden.parent != self._own or not (hidden.exists() or hidden.is_symlink()):
+            raise ProfileError("The deleted profile is no longer there.")
+        path = self._own / f"{file_name}.toml"
+        if path.exists() or path.is_symlink():
+            raise ProfileError(f"There is already a profile named {file_name}.", "Rename that one first.")
+        os.replace(hidden, path)
+        return file_name
+
+    def free_name(self, wish: str) -> str:
+        """Return a good name that no profile has: `wish` itself, or with a number behind it."""
+        stem = re.sub(r"[^A-Za-z0-9._-]+", "-", wish).strip("-._")[:56] or "profile"
+        taken = {path.stem for folder in (self._own, self._presets) for path in _files(folder)}
+        names = (stem if number == 1 else f"{stem}-{number}" for number in itertools.count(1))
+        return next(name for name in names if name not in taken)
 
     def _own_file(self, name: str) -> Path:
         stored = self.find(name)

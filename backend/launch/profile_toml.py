@@ -157,12 +157,18 @@ _KINDS = {
 }
 
 
+def reason(detail: ErrorDetails) -> str:
+    """Say in words what is wrong with a value, without naming its field: "should be a whole number"."""
+    words = _KINDS.get(detail["type"])
+    return words or detail["msg"].removeprefix("Value error, ").replace("Input should", "should")
+
+
 def _in_words(detail: ErrorDetails, text: str) -> str:
     place = tuple(str(part) for part in detail["loc"])
     kind = detail["type"]
     if kind == "extra_forbidden":
         return f"{_place(text, place)}{'.'.join(place)} is no field of a profile{_guess(place)}"
-    words = _KINDS.get(kind) or detail["msg"].removeprefix("Value error, ").replace("Input should", "should")
+    words = reason(detail)
     if not place:  # a check of the whole profile begins with the field that it means
         field, _, words = words.partition(" ")
         place = tuple(field.split("."))

@@ -83,6 +83,7 @@ class RunFolder:
         self._lock_file = path / "owner.lock"
         self._stop_file = path / "stop.requested"
         self._key_file = path / "api_key"
+        self._profile_file = path / "profile.toml"
 
     @classmethod
     def create(cls, runs: Path, profile: str) -> Self:
@@ -157,6 +158,17 @@ class RunFolder:
             log.warning(
                 "The API key of run %s cannot be read (%s): its engine will refuse to chat.", self.run_id, error
             )
+            return None
+
+    def write_profile(self, text: str) -> None:
+        """Keep the profile as it is now: it may be changed while the engine runs."""
+        paths.write_atomic(self._profile_file, text)
+
+    def profile_text(self) -> str | None:
+        """Return the profile that the run was started with, None if it was not kept."""
+        try:
+            return self._profile_file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
             return None
 
     def request_stop(self) -> None:

@@ -224,8 +224,10 @@ class Supervisor:
                 loop.add_reader(handle, self._wake.set)
         try:
             while not await self._step():
+                # Not wait_for: on Python 3.11 it loses a cancellation that comes together with the event.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), _TICK_S)
+                    async with asyncio.timeout(_TICK_S):
+                        await self._wake.wait()
                     self._wake.clear()
         except Exception:
             log.exception("Watching run %s failed; its engine may still run.", self.folder.run_id)

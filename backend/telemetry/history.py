@@ -1,11 +1,14 @@
-"""The last minutes of samples: fixed rings of figures over time, with gaps as NaN."""
+"""The last day of figures in fixed memory: the newest readings one by one, older ones as extremes of time buckets."""
 
-import math
-from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
+import numpy as np
+import numpy.typing as npt
+
 from backend.events import HostSample, Sample
+
+Floats = npt.NDArray[np.float64]
 
 # What a chart can show; positions of acceptance come as "acceptance_position_0" and so on.
 ENGINE_SERIES = tuple(
@@ -14,92 +17,225 @@ ENGINE_SERIES = tuple(
     if each.name not in ("t", "interval_s", "state", "acceptance_per_position", "speculation")
 )
 HOST_SERIES = tuple(each.name for each in fields(HostSample) if each.name != "t")
+POSITION_SERIES = "acceptance_position_"
+
+MAX_POINTS = 720
+_ROWS_S = 360.0
+# Seconds a bucket, seconds kept: 360 buckets of two points each are as many points as a plot has pixels.
+LEVELS = ((5.0, 1800.0), (20.0, 7200.0), (60.0, 21600.0), (240.0, 86400.0))
+# Nobody was reading (a suspended machine, an engine that was not there) when the next reading comes this late;
+# while the window is hidden one comes every 5 s, whatever the interval is, and that is no gap.
+_SLOWEST_INTERVAL_S = 5.0
+_GAP_INTERVALS = 2.5
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
     """One series, oldest first: `times` in Unix seconds, `values` in the unit of its name, NaN for a gap."""
 
-    times: "array[float]"
-    values: "array[float]"
+    times: Floats
+    values: Floats
 
 
-class Ring:
-    """The newest rows of several series that share a time axis; appending never allocates after the first lap.
+class _Rows:
+    """The newest rows, one for each reading."""
+
+    def __init__(self, capacity: int, n_columns: int) -> None:
+        self._capacity = capacity
+        self._times = np.full(capacity, np.nan)
+        self._values = np.full((n_columns, capacity), np.nan)
+        self._count = 0
+
+    def append(self, t: float, row: Floats, gap_since: float | None) -> None:
+        if gap_since is not None:
+            self._put((gap_since + t) / 2, np.full_like(row, np.nan))
+        self._put(t, row)
+
+    def _put(self, t: float, row: Floats) -> None:
+        slot = self._count % self._capacity
+        self._times[slot] = t
+        self._values[:, slot] = row
+        self._count += 1
+
+    def add_column(self) -> None:
+        self._values = np.vstack([self._values, np.full(self._capacity, np.nan)])
+
+    def reach(self, start: float) -> bool:
+        """Whether nothing since `start` was overwritten."""
+        return self._count <= self._capacity or bool(self._times[self._count % self._capacity] <= start)
+
+    def curve(self, column: int, start: float, end: float) -> Curve:
+        order = _oldest_first(self._count, self._capacity)
+        times = self._times[order]
+        order = order[(times >= start) & (times <= end)]
+        return Curve(self._times[order], self._values[column, order])
+
+
+class _Buckets:
+    """Least and greatest value of each series in each stretch of `width_s`, with the time of either.
+
+    Without a value both stand at the begin of the bucket.
+    """
+
+    def __init__(self, width_s: float, capacity: int, n_columns: int) -> None:
+        self._width_s = width_s
+        self._capacity = capacity
+        self._numbers = np.zeros(capacity, dtype=np.int64)
+        self._extremes = np.full((4, n_columns, capacity), np.nan)  # least, greatest, time of least, of greatest
+        self._count = 0
+
+    def append(self, t: float, row: Floats, gap_since: float | None) -> None:
+        number = int(t // self._width_s)
+        newest = self._numbers[(self._count - 1) % self._capacity]
+        if not self._count or number != newest:
+            if gap_since is not None and number > newest + 1:
+                self._open(newest + 1)  # an empty bucket, so that no line is drawn over the gap
+            self._open(number)
+        least, greatest, t_least, t_greatest = self._extremes[:, :, (self._count - 1) % self._capacity]
+        known = ~np.isnan(row)
+        lower, higher = known & ~(row >= least), known & ~(row <= greatest)
+        least[lower], t_least[lower] = row[lower], t
+        greatest[higher], t_greatest[higher] = row[higher], t
+
+    def _open(self, number: int) -> None:
+        slot = self._count % self._capacity
+        self._numbers[slot] = number
+        self._extremes[:2, :, slot] = np.nan
+        self._extremes[2:, :, slot] = number * self._width_s
+        self._count += 1
+
+    def add_column(self) -> None:
+        added = np.full((4, 1, self._capacity), np.nan)
+        added[2:] = self._numbers * self._width_s
+        self._extremes = np.concatenate([self._extremes, added], axis=1)
+
+    def reach(self, start: float) -> bool:
+        """Whether nothing since `start` was overwritten."""
+        return self._count <= self._capacity or bool(
+            self._numbers[self._count % self._capacity] * self._width_s <= start
+        )
+
+    def curve(self, column: int, start: float, end: float) -> Curve:
+        """Two points a bucket; the bucket in which the span begins is there whole."""
+        order = _oldest_first(self._count, self._capacity)
+        numbers = self._numbers[order]
+        order = order[(numbers >= start // self._width_s) & (numbers <= end // self._width_s)]
+        least, greatest, t_least, t_greatest = self._extremes[:, column, order]
+        least_first = t_least <= t_greatest
+        times = np.column_stack([np.minimum(t_least, t_greatest), np.maximum(t_least, t_greatest)]).ravel()
+        values = np.column_stack(
+            [np.where(least_first, least, greatest), np.where(least_first, greatest, least)]
+        ).ravel()
+        return Curve(times[times <= end], values[times <= end])
+
+
+class Track:
+    """Several series that share a time axis: rows for the newest readings, and levels of ever wider buckets.
 
     A row is one moment. A series that a row does not name has a gap there, also before its first value.
     """
 
-    def __init__(self, capacity: int) -> None:
-        """Keep `capacity` rows, > 0."""
-        self._capacity = capacity
-        self._times = self._empty()
-        self._columns: dict[str, array[float]] = {}
-        self._count = 0
+    def __init__(
+        self, names: Sequence[str] = (), *, n_rows: int, levels: Sequence[tuple[float, float]] = (), gap_s: float
+    ) -> None:
+        """Make room for everything that will ever be kept, save for series that turn up later.
 
-    def __len__(self) -> int:
-        return min(self._count, self._capacity)
+        Args:
+            names: series known from the start.
+            n_rows: readings to keep one by one, > 0.
+            levels: seconds a bucket and seconds to keep, finest first.
+            gap_s: a reading that comes later than this after the one before leaves a gap between the two.
+        """
+        self._columns = {name: number for number, name in enumerate(names, start=1)}  # column 0 stays unknown
+        self._shape = n_rows, tuple(levels)
+        self._gap_s = gap_s
+        self._clear()
+
+    def _clear(self) -> None:
+        n_rows, levels = self._shape
+        n_columns = len(self._columns) + 1
+        self._newest_t: float | None = None
+        self._levels: list[_Rows | _Buckets] = [_Rows(n_rows, n_columns)]
+        # One more for the bucket that is being filled, and one for the bucket that the span only touches.
+        self._levels += [_Buckets(width_s, int(kept_s // width_s) + 2, n_columns) for width_s, kept_s in levels]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every series that ever had a value, in order of appearance."""
+        """Every series, in order of appearance."""
         return tuple(self._columns)
 
     def append(self, t: float, values: Mapping[str, float | None]) -> None:
-        """Add a row at Unix time `t`; None is a gap."""
-        slot = self._count % self._capacity
+        """Add a row at Unix time `t`; None is a gap. A clock that is set back far starts everything anew."""
+        gap_since: float | None = None
+        if self._newest_t is not None:
+            if t < self._newest_t - self._gap_s:
+                self._clear()
+            elif t - self._newest_t > self._gap_s:
+                gap_since = self._newest_t
+            t = t if self._newest_t is None else max(t, self._newest_t)
+        self._newest_t = t
         for name, value in values.items():
             if value is not None and name not in self._columns:
-                self._columns[name] = self._empty()
-        self._times[slot] = t
-        for name, column in self._columns.items():
-            value = values.get(name)
-            column[slot] = math.nan if value is None else value
-        self._count += 1
+                self._columns[name] = len(self._columns) + 1
+                for level in self._levels:
+                    level.add_column()
+        row = np.full(len(self._columns) + 1, np.nan)
+        for name, value in values.items():
+            if value is not None:
+                row[self._columns[name]] = value
+        for level in self._levels:
+            level.append(t, row, gap_since)
 
-    def last(self, name: str, *, seconds: float) -> Curve:
-        """Return the rows of one series from the newest back to `seconds` before it.
-
-        An unknown series gives gaps.
-        """
-        times, values = array("d"), array("d")
-        if not len(self):
-            return Curve(times, values)
-        column = self._columns.get(name)
-        oldest = self._times[(self._count - 1) % self._capacity] - seconds
-        for number in range(self._count - 1, self._count - 1 - len(self), -1):
-            slot = number % self._capacity
-            if self._times[slot] < oldest:
-                break
-            times.append(self._times[slot])
-            values.append(math.nan if column is None else column[slot])
-        times.reverse()
-        values.reverse()
-        return Curve(times, values)
-
-    def _empty(self) -> "array[float]":
-        return array("d", [math.nan]) * self._capacity
+    def last(self, name: str, *, seconds: float, until: float | None = None) -> Curve:
+        """Return one series over `seconds` up to `until` (the newest row), as finely as it is still known."""
+        if self._newest_t is None:
+            return Curve(np.empty(0), np.empty(0))
+        end = self._newest_t if until is None else until
+        start = end - seconds
+        finest = next((level for level in self._levels if level.reach(start)), self._levels[-1])
+        return finest.curve(self._columns.get(name, 0), start, end)
 
 
 class History:
-    """What one engine and the machine showed, newest `capacity` samples of each."""
+    """What one engine and the machine showed over the last day, some 60 kB for each series."""
 
-    def __init__(self, *, capacity: int = 3600) -> None:
-        """Keep `capacity` samples; at one per second the default is an hour, 29 kB for each series."""
-        self._engine = Ring(capacity)
-        self._host = Ring(capacity)
+    def __init__(self, *, interval_s: float = 1.0) -> None:
+        """Make room for readings that come every `interval_s` seconds; other paces are fine too."""
+        n_rows = max(1, min(round(_ROWS_S / interval_s), MAX_POINTS))
+        gap_s = _GAP_INTERVALS * max(interval_s, _SLOWEST_INTERVAL_S)
+        self._engine = Track(ENGINE_SERIES, n_rows=n_rows, levels=LEVELS, gap_s=gap_s)
+        self._host = Track(HOST_SERIES, n_rows=n_rows, levels=LEVELS, gap_s=gap_s)
+
+    @property
+    def positions(self) -> tuple[str, ...]:
+        """The series of acceptance by position that ever had a value."""
+        return tuple(name for name in self._engine.names if name.startswith(POSITION_SERIES))
 
     def append(self, sample: Sample) -> None:
         """Add what an engine showed."""
         values: dict[str, float | None] = {name: getattr(sample, name) for name in ENGINE_SERIES}
         for position, rate in enumerate(sample.acceptance_per_position or ()):
-            values[f"acceptance_position_{position}"] = rate
+            values[f"{POSITION_SERIES}{position}"] = rate
         self._engine.append(sample.t, values)
 
     def append_host(self, sample: HostSample) -> None:
         """Add what the machine showed."""
         self._host.append(sample.t, {name: getattr(sample, name) for name in HOST_SERIES})
 
-    def last(self, name: str, *, seconds: float) -> Curve:
-        """Return the last `seconds` of a series of ENGINE_SERIES, HOST_SERIES or a position of acceptance."""
-        return (self._host if name in HOST_SERIES else self._engine).last(name, seconds=seconds)
+    def last(self, name: str, *, seconds: float, until: float | None = None) -> Curve:
+        """Return the last `seconds` of a series of ENGINE_SERIES, HOST_SERIES or a position of acceptance.
+
+        Readings stand one by one as long as they are kept; before that, each bucket of time gives two points, its
+        least and its greatest value at the times when they were read. A bucket without a value is a gap.
+
+        Args:
+            name: the series; one that is not known gives gaps.
+            seconds: length of the span; a curve has at most about 720 points whatever it is.
+            until: end of the span in Unix seconds, by default the newest reading.
+        """
+        return (self._host if name in HOST_SERIES else self._engine).last(name, seconds=seconds, until=until)
+
+
+def _oldest_first(count: int, capacity: int) -> npt.NDArray[np.intp]:
+    """Slots of a ring that are in use, in order of age."""
+    return np.arange(max(0, count - capacity), count, dtype=np.intp) % capacity

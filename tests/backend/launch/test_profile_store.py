@@ -189,3 +189,38 @@ def test_a_byte_order_mark_and_a_pipe_do_no_harm(tmp_path: Path) -> None:
     assert bom.profile is not None
     assert bom.profile.target.model == "a/b"
     assert "no file" in pipe.problem
+
+
+def test_a_profile_that_is_put_away_can_be_brought_back(store: ProfileStore, tmp_path: Path) -> None:
+    path = store.copy("small", "mine")
+    token = store.put_away("mine")
+    assert [one.name for one in store.list()] == ["small"]
+    store.copy("small", "mine")
+    with pytest.raises(ProfileError, match="already a profile named mine"):
+        store.bring_back(token)
+    path.write_text('[target]\nmodel = "other/one"\n')
+    store.put_away("mine")
+    assert store.bring_back(token) == "mine"
+    assert path.read_text() == PRESET
+    for wrong in (token, "", "../presets/small.toml", ".x.toml.deleted-/../../presets/small.toml"):
+        with pytest.raises(ProfileError, match="no longer there"):
+            store.bring_back(wrong)
+
+
+def test_only_the_last_ones_that_were_put_away_are_kept(store: ProfileStore, tmp_path: Path) -> None:
+    tokens = []
+    for number in range(25):
+        store.copy("small", f"p{24 - number}")
+        tokens.append(store.put_away(f"p{24 - number}"))
+    assert sorted(path.name for path in (tmp_path / "own").iterdir()) == sorted(tokens[5:])
+
+
+def test_a_free_name_is_a_good_one_that_nobody_has(store: ProfileStore) -> None:
+    assert store.free_name("other") == "other"
+    assert store.free_name("small") == "small-2"
+    store.copy("small", "small-2")
+    assert store.free_name("small") == "small-3"
+    assert store.free_name("  ä b!") == "b"
+    assert store.free_name("ä") == "profile"
+    store.copy("small", store.free_name("x" * 90))
+    store.copy("small", store.free_name("x" * 90))

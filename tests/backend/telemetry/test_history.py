@@ -1,15 +1,22 @@
-"""The ring of samples: order, gaps, wrap-around and the window that is read back."""
+"""The history of samples: order, gaps, wrap-around, the span that is read back, and extremes that survive."""
 
 import math
 from dataclasses import replace
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.events import HostSample, RunState, Sample
-from backend.telemetry.history import ENGINE_SERIES, HOST_SERIES, History, Ring
+from backend.telemetry.history import ENGINE_SERIES, HOST_SERIES, LEVELS, MAX_POINTS, Curve, History, Track
 
 READY = Sample(t=0.0, interval_s=1.0, state=RunState.READY)
+STARTED = 1_800_000_000.0
+
+
+def known(curve: Curve) -> list[tuple[float, float]]:
+    return [(t, value) for t, value in zip(curve.times, curve.values, strict=True) if not math.isnan(value)]
 
 
 def test_series_are_the_figures_of_a_sample() -> None:
@@ -22,7 +29,7 @@ def test_series_are_the_figures_of_a_sample() -> None:
 
 
 def test_gaps_are_nan_and_zero_is_zero() -> None:
-    history = History(capacity=10)
+    history = History()
     for t, value in ((1.0, 5.0), (2.0, None), (3.0, 0.0)):
         history.append(replace(READY, t=t, generation_tokens_per_s=value))
     curve = history.last("generation_tokens_per_s", seconds=60)
@@ -32,17 +39,30 @@ def test_gaps_are_nan_and_zero_is_zero() -> None:
 
 
 def test_positions_of_acceptance_come_and_go() -> None:
-    history = History(capacity=10)
+    history = History()
+    assert not history.positions
     for t, positions in ((1.0, None), (2.0, (0.5, 0.25)), (3.0, (0.75,))):
         history.append(replace(READY, t=t, acceptance_per_position=positions))
+    assert history.positions == ("acceptance_position_0", "acceptance_position_1")
     second = history.last("acceptance_position_1", seconds=60)
     assert list(second.times) == [1, 2, 3]
     assert [math.isnan(value) for value in second.values] == [True, False, True]
     assert second.values[1] == 0.25
 
 
+def test_a_position_that_turns_up_late_is_unknown_before() -> None:
+    history = History()
+    for second in range(2000):
+        rates = (0.5, 0.25) if second == 1990 else None
+        history.append(replace(READY, t=STARTED + second, acceptance_per_position=rates))
+    curve = history.last("acceptance_position_1", seconds=1800)
+    assert set(known(curve)) == {(STARTED + 1990, 0.25)}
+    assert np.all(np.diff(curve.times) >= 0)
+    assert len(curve.times) > 600
+
+
 def test_host_and_engine_have_time_axes_of_their_own() -> None:
-    history = History(capacity=10)
+    history = History()
     history.append(replace(READY, t=1.0, steps_per_s=3.0))
     history.append_host(HostSample(t=1.5, cpu_ratio=None, memory_used_bytes=4, memory_total_bytes=8))
     assert list(history.last("steps_per_s", seconds=1).times) == [1.0]
@@ -52,25 +72,131 @@ def test_host_and_engine_have_time_axes_of_their_own() -> None:
 
 
 def test_an_empty_history_and_an_unknown_series() -> None:
-    history = History(capacity=3)
+    history = History()
     assert list(history.last("steps_per_s", seconds=10).times) == []
     history.append(READY)
     assert math.isnan(history.last("no such series", seconds=10).values[0])
 
 
-@given(
-    st.integers(1, 8),
-    st.lists(st.tuples(st.integers(1, 5), st.one_of(st.none(), st.floats(0, 1e6))), max_size=40),
-    st.integers(0, 60),
-)
-def test_a_ring_is_the_end_of_a_list(capacity: int, rows: list[tuple[int, float | None]], seconds: int) -> None:
-    ring, everything, t = Ring(capacity), [], 0
+def test_a_span_can_end_before_the_newest_reading() -> None:
+    history = History()
+    for second in range(10):
+        history.append(replace(READY, t=STARTED + second, steps_per_s=second))
+    curve = history.last("steps_per_s", seconds=3, until=STARTED + 6)
+    assert list(curve.values) == [3, 4, 5, 6]
+    assert known(history.last("steps_per_s", seconds=3, until=STARTED + 20)) == []
+
+
+@pytest.mark.parametrize("interval_s", [0.25, 1.0, 10.0])
+def test_a_day_fits_in_the_points_of_a_plot_and_keeps_its_peaks(interval_s: float) -> None:
+    history = History(interval_s=interval_s)
+    n_readings = round(26 * 3600 / 5)
+    peaks = {n_readings - 1 - round(back_s / 5): 1000.0 + back_s for back_s in (100, 1000, 5000, 20000, 80000)}
+    for number in range(n_readings):
+        history.append(replace(READY, t=STARTED + 5 * number, steps_per_s=peaks.get(number, number % 7)))
+    for span_s, peak in ((300, 1100), (1800, 2000), (7200, 6000), (21600, 21000), (86400, 81000)):
+        curve = history.last("steps_per_s", seconds=span_s)
+        assert len(curve.times) <= MAX_POINTS + 4, span_s
+        assert max(curve.values) == peak
+        assert min(curve.values) == 0
+        assert curve.times[-1] - curve.times[0] >= span_s * 0.99
+
+
+def test_readings_every_five_seconds_are_no_gap() -> None:
+    """The desk reads that seldom while the window is hidden; buckets that are skipped by that are no gap either."""
+    history = History()
+    for number in range(1000):
+        history.append(replace(READY, t=STARTED + 6 * number, steps_per_s=1.0))
+    for span_s in (60, 1800, 7200):
+        assert not np.isnan(history.last("steps_per_s", seconds=span_s).values).any()
+
+
+def test_a_time_without_readings_is_a_gap_at_every_level() -> None:
+    """A suspended machine, for example: no reading says so, only the clock."""
+    history = History()
+    times = [*range(1000), *range(1600, 2000)]
+    for second in times:
+        history.append(replace(READY, t=STARTED + second, steps_per_s=1.0))
+    for span_s in (1200, 1800, 7200, 21600, 86400):
+        curve = history.last("steps_per_s", seconds=span_s)
+        gaps = curve.times[np.isnan(curve.values)] - STARTED
+        assert len(gaps), span_s
+        assert all(1000 <= t <= 1600 for t in gaps)
+
+
+def test_an_engine_that_is_gone_is_a_gap_at_every_level() -> None:
+    history = History()
+    for second in range(4000):
+        history.append(replace(READY, t=STARTED + second, steps_per_s=None if 3000 <= second < 3600 else 1.0))
+    for span_s in (1800, 7200, 21600, 86400):
+        curve = history.last("steps_per_s", seconds=span_s)
+        in_gap = (curve.times >= STARTED + 3240) & (curve.times < STARTED + 3360)  # a whole bucket at any level
+        assert np.isnan(curve.values[in_gap]).all(), span_s
+        assert in_gap.any() or span_s == 86400
+        assert np.isnan(curve.values).any()
+
+
+def test_a_clock_that_is_set_back_starts_anew_and_a_small_step_back_does_not() -> None:
+    history = History()
+    for t, value in ((100.0, 1.0), (99.5, 2.0), (101.0, 3.0)):
+        history.append(replace(READY, t=t, steps_per_s=value))
+    assert known(history.last("steps_per_s", seconds=60)) == [(100.0, 1.0), (100.0, 2.0), (101.0, 3.0)]
+    history.append(replace(READY, t=10.0, steps_per_s=4.0))
+    assert known(history.last("steps_per_s", seconds=60)) == [(10.0, 4.0)]
+
+
+def test_memory_is_fixed() -> None:
+    """Two days leave the same arrays behind as the first minute."""
+
+    def held(track: Track) -> list[int]:
+        return [array.nbytes for level in track._levels for array in vars(level).values() if hasattr(array, "nbytes")]
+
+    track = Track(("a",), n_rows=360, levels=LEVELS, gap_s=1000)
+    track.append(0, {"a": 1.0})
+    before = held(track)
+    for number in range(2000):
+        track.append(number * 90, {"a": 1.0})
+    assert held(track) == before
+    assert sum(before) < 200_000
+
+
+ROWS = st.lists(st.tuples(st.integers(1, 5), st.one_of(st.none(), st.floats(-1e6, 1e6))), max_size=60)
+
+
+@given(st.integers(1, 8), ROWS, st.integers(0, 60))
+def test_rows_are_the_end_of_a_list(n_rows: int, rows: list[tuple[int, float | None]], seconds: int) -> None:
+    track, everything, t = Track(n_rows=n_rows, gap_s=100), [], 0
     for step, value in rows:
         t += step
-        ring.append(t, {"a": value})
+        track.append(t, {"a": value})
         everything.append((t, value))
-    wanted = [row for row in everything[-capacity:] if row[0] >= t - seconds]
-    curve = ring.last("a", seconds=seconds)
-    assert len(ring) == min(capacity, len(rows))
+    wanted = [row for row in everything[-n_rows:] if row[0] >= t - seconds]
+    curve = track.last("a", seconds=seconds)
     assert list(curve.times) == [row[0] for row in wanted]
     assert [None if math.isnan(value) else value for value in curve.values] == [row[1] for row in wanted]
+
+
+@given(ROWS, st.integers(1, 40))
+def test_extremes_survive_and_nothing_is_made_up(rows: list[tuple[int, float | None]], seconds: int) -> None:
+    """Each point of a curve is a reading; the extremes of a span are those of the readings in it."""
+    width_s = 10
+    track, readings, t = Track(n_rows=1, levels=[(width_s, 40)], gap_s=100), [], 0
+    for step, value in rows:
+        t += step
+        track.append(t, {"a": value})
+        readings.append((t, value))
+    curve = track.last("a", seconds=seconds)
+    assert set(known(curve)) <= set(readings)
+    assert np.all(np.diff(curve.times) >= 0)
+    if len(rows) > 1:
+        begin = (t - seconds) // width_s * width_s  # the bucket in which the span begins is there whole
+        inside = [value for at, value in readings if at >= begin and value is not None]
+        assert [value for _, value in known(curve)] == [] or inside
+        if inside:
+            assert np.nanmax(curve.values) == max(inside)
+            assert np.nanmin(curve.values) == min(inside)
+        for number in {at // width_s for at, _ in readings if at >= begin}:
+            in_bucket = [value for at, value in readings if at // width_s == number]
+            drawn = [v for at, v in zip(curve.times, curve.values, strict=True) if at // width_s == number]
+            assert drawn
+            assert all(math.isnan(v) for v in drawn) == all(value is None for value in in_bucket)

@@ -1,0 +1,306 @@
+"""The chat as the window sees it: one conversation that is kept over restarts, streamed answer by answer."""
+
+import asyncio
+import dataclasses
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+from backend.chat import release
+from backend.chat.release import Release
+from backend.desk import chat_file
+from backend.desk.runs import Runs
+from backend.desk.types import ChatDelta, ChatMessage, ChatSettings, ChatView, Event
+from backend.engine_api import EngineApi
+from backend.engine_stream import ChatStream
+from backend.errors import EngineError, UsageError, UserError
+from backend.events import ChatUsage
+from backend.launch.supervisor import Supervisor
+from backend.telemetry import engine_metrics
+
+log = logging.getLogger(__name__)
+
+_COUNT_TIMEOUT_S = 1.0
+_SEED_LIMIT = 2**63  # vLLM takes a signed 64-bit number
+_CONTINUE = {"add_generation_prompt": False, "continue_final_message": True}
+_ASKING = "Stopped; asking the engine whether it has let it go."
+_NOTES = {
+    Release.LET_GO: "Stopped; the engine has let it go.",
+    Release.KEPT: "Stopped here, but the engine still works on a request.",
+    Release.UNKNOWN: "Stopped here; the engine does not say whether it has let it go.",
+}
+
+
+class Chat:
+    """The conversation; emits a ChatView at each change and ChatDelta while an answer streams.
+
+    Questions and answers take turns: a question that failed keeps its answer, which says why.
+    """
+
+    def __init__(self, runs: Runs, emit: Callable[[Event], None]) -> None:
+        self._runs = runs
+        self._emit = emit
+        self._messages: list[ChatMessage] = []
+        self._settings = ChatSettings()
+        self._notice = ""
+        self._cleared: list[ChatMessage] = []
+        self._writing = asyncio.Lock()
+        self._api: EngineApi | None = None
+        self._stream: ChatStream | None = None
+        self._done: asyncio.Event | None = None  # set while an answer is being written
+        self._stopped = False
+        self._count_before: float | None = None
+
+    def view(self) -> ChatView:
+        """Return the conversation as it is now, with the text that has been streamed so far."""
+        return ChatView(
+            messages=tuple(self._messages),
+            settings=self._settings,
+            streaming=self._done is not None,
+            notice=self._notice,
+            can_undo_clear=bool(self._cleared) and not self._messages,
+        )
+
+    async def load(self) -> None:
+        """Read the kept conversation and tell it."""
+        kept = await asyncio.to_thread(chat_file.read)
+        self._messages, self._settings, self._notice = list(kept.messages), kept.settings, kept.notice
+        self._tell()
+
+    async def send(self, text: str) -> None:
+        """Ask the running engine; returns when the answer has ended, for whatever reason.
+
+        An error of the engine is told on the answer.
+
+        Raises:
+            UserError: the question was not taken: no engine is ready, or an answer is being written.
+        """
+        await self._ask([*self._messages, ChatMessage("user", _question(text))])
+
+    async def regenerate(self) -> None:
+        """Ask the last question again, in place of its answer; raises as `send`."""
+        if not self._messages:
+            raise UsageError("There is no question to ask again.")
+        await self._ask(self._messages[:-1])
+
+    async def edit(self, index: int, text: str) -> None:
+        """Put another text in place of question `index`, drop what followed, and ask; raises as `send`."""
+        if not 0 <= index < len(self._messages) or self._messages[index].role != "user":
+            raise UsageError("This question is no longer part of the conversation.")
+        await self._ask([*self._messages[:index], ChatMessage("user", _question(text))])
+
+    async def go_on(self) -> None:
+        """Continue the last answer, which was cut by its length; raises as `send`."""
+        last = self._messages[-1] if self._messages else None
+        if last is None or last.usage is None or last.usage.finish_reason != "length":
+            raise UsageError("The last answer was not cut by its length.")
+        if not last.text:
+            raise UsageError(
+                "The answer was cut while the model was still reasoning, so there is no text to continue.",
+                "Allow longer answers in the chat's settings, and ask again.",
+            )
+        run = self._free_engine()
+        self._messages[-1] = dataclasses.replace(last, usage=None, error="", note="")
+        await self._answer(run, earlier=last)
+
+    async def stop(self) -> None:
+        """End the answer that streams, and find out whether the engine has let it go; returns then."""
+        done, stream = self._done, self._stream
+        if done is None:
+            return
+        if stream is not None and not self._stopped:
+            self._stopped = True
+            try:
+                self._count_before = await self._count()
+            finally:  # also when nobody waits for this any more
+                await stream.aclose()
+        await done.wait()
+
+    async def clear(self) -> None:
+        """Forget the conversation; the settings stay. `undo_clear` brings it back until the next question."""
+        self._refuse_while_writing()
+        if self._messages:
+            self._cleared, self._messages = self._messages, []
+        await self._keep()
+        self._tell()
+
+    async def undo_clear(self) -> None:
+        """Bring back the conversation that was cleared last, unless another one has begun."""
+        if self._cleared and not self._messages:
+            self._messages, self._cleared = self._cleared, []
+            await self._keep()
+        self._tell()
+
+    async def change_settings(self, settings: ChatSettings) -> None:
+        """Ask the next questions with other settings.
+
+        Raises:
+            UserError: a value is out of range.
+        """
+        _check(settings)
+        self._settings = dataclasses.replace(settings, system=_clean(settings.system))
+        await self._keep()
+        self._tell()
+
+    # ---- asking ------------------------------------------------------------------------------------------------
+
+    def _refuse_while_writing(self) -> None:
+        if self._done is not None:
+            raise UserError("An answer is being written.", "Wait for its end, or stop it.")
+
+    def _free_engine(self) -> Supervisor:
+        """Return the run that can be asked now."""
+        self._refuse_while_writing()
+        run = self._runs.readable
+        if run is None:
+            raise UserError("No engine is ready.", "Start an engine to chat with it.")
+        return run
+
+    async def _ask(self, messages: list[ChatMessage]) -> None:
+        """Let the engine answer the last of `messages`, which then are the conversation."""
+        run = self._free_engine()
+        self._cleared = []
+        self._messages = [*messages, ChatMessage("assistant", "")]
+        await self._answer(run, earlier=None)
+
+    async def _answer(self, run: Supervisor, *, earlier: ChatMessage | None) -> None:
+        """Stream into the last message; `earlier` is what it was when it is continued."""
+        self._done, self._stopped, self._count_before = asyncio.Event(), False, None
+        self._stream = stream = run.api.stream_chat(
+            self._request(continues=earlier is not None),
+            model=run.record.served_model_name,
+            max_tokens=self._settings.max_tokens,
+            temperature=self._settings.temperature,
+            extra=self._extra(continues=earlier is not None),
+        )
+        self._api = run.api
+        self._tell()
+        try:
+            await self._keep()
+            if not self._stopped:  # Stop may have been pressed before anything was sent
+                await self._read(stream, earlier)
+        finally:  # also when nobody waits for the answer any more
+            if self._messages[-1].usage is None:
+                self._end(stream.usage, "", earlier)
+            await self._finish()
+
+    async def _read(self, stream: ChatStream, earlier: ChatMessage | None) -> None:
+        """Read the answer to its end, and find out what became of it when it was stopped."""
+        error = ""
+        try:
+            async with stream:
+                async for chunk in stream:
+                    self._grow(_clean(chunk.text), _clean(chunk.reasoning), chunk.n_tokens)
+        except EngineError as failure:
+            error = str(failure)
+        self._end(stream.usage, error, earlier)
+        if self._stopped and stream.usage.finish_reason == "abort":
+            await self._find_out()
+
+    def _request(self, *, continues: bool) -> list[dict[str, str]]:
+        """The messages for the engine; pairs without an answer are left out, since many templates want turns."""
+        sent = [{"role": "system", "content": self._settings.system}] if self._settings.system.strip() else []
+        for question, answer in zip(self._messages[:-2:2], self._messages[1:-2:2], strict=True):
+            if answer.text:
+                sent += [_as_sent(question), _as_sent(answer)]
+        return [*sent, *(_as_sent(message) for message in self._messages[-2 : None if continues else -1])]
+
+    def _extra(self, *, continues: bool) -> dict[str, Any]:
+        chosen = {"top_p": self._settings.top_p, "seed": self._settings.seed}
+        fields: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
+        return fields | _CONTINUE if continues else fields
+
+    def _grow(self, text: str, reasoning: str, n_tokens: int) -> None:
+        last = self._messages[-1]
+        self._messages[-1] = dataclasses.replace(last, text=last.text + text, reasoning=last.reasoning + reasoning)
+        if text or reasoning or n_tokens:
+            self._emit(ChatDelta(text, reasoning, n_tokens))
+
+    def _end(self, usage: ChatUsage, error: str, earlier: ChatMessage | None) -> None:
+        """Write down how the answer ended."""
+        if earlier is not None and earlier.usage is not None:
+            usage = _joined(earlier.usage, usage, failed=bool(error))
+        self._messages[-1] = dataclasses.replace(self._messages[-1], usage=usage, error=error)
+        self._stream = None
+
+    async def _find_out(self) -> None:
+        """Ask the engine whether it has let the stopped request go, and note what it shows."""
+        self._messages[-1] = dataclasses.replace(self._messages[-1], note=_ASKING)
+        self._tell()
+        found = Release.UNKNOWN
+        try:
+            found = await release.watch(self._count, before=self._count_before)
+        finally:
+            self._messages[-1] = dataclasses.replace(self._messages[-1], note=_NOTES[found])
+
+    async def _finish(self) -> None:
+        done, self._done, self._api = self._done, None, None
+        await self._keep()
+        self._tell()
+        if done is not None:
+            done.set()
+
+    async def _count(self) -> float | None:
+        """How many requests the engine runs or holds waiting, None when it does not say."""
+        if self._api is None:
+            return None
+        try:
+            page = await self._api.metrics(timeout_s=_COUNT_TIMEOUT_S)
+        except EngineError:
+            return None
+        reading = await asyncio.to_thread(engine_metrics.parse, page)
+        if reading is None or reading.requests_running is None:
+            return None
+        return reading.requests_running + (reading.requests_waiting or 0.0)
+
+    # ---- keeping and telling -----------------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        self._emit(self.view())
+
+    async def _keep(self) -> None:
+        """Write the conversation as it is when its turn to be written has come."""
+        async with self._writing:
+            self._notice = await asyncio.to_thread(chat_file.write, tuple(self._messages), self._settings)
+
+
+def _question(text: str) -> str:
+    if not text.strip():
+        raise UsageError("The message is empty.", "Write something first.")
+    return _clean(text)
+
+
+def _clean(text: str) -> str:
+    """Text that can be sent and written: halves of a surrogate pair become question marks."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _as_sent(message: ChatMessage) -> dict[str, str]:
+    return {"role": message.role, "content": message.text}
+
+
+def _joined(earlier: ChatUsage, later: ChatUsage, *, failed: bool) -> ChatUsage:
+    """Figures of an answer that came in two parts: its own prompt, all its tokens, the rate of the newer part."""
+    parts = [usage.completion_tokens for usage in (earlier, later) if usage.completion_tokens is not None]
+    return ChatUsage(
+        prompt_tokens=earlier.prompt_tokens,
+        completion_tokens=sum(parts) if parts else None,
+        ttft_s=earlier.ttft_s,
+        tokens_per_s=later.tokens_per_s or earlier.tokens_per_s,
+        # What failed to be continued can be continued once more.
+        finish_reason="length" if failed else later.finish_reason,
+    )
+
+
+def _check(settings: ChatSettings) -> None:
+    """Refuse what no engine takes."""
+    temperature, top_p, longest, seed = settings.temperature, settings.top_p, settings.max_tokens, settings.seed
+    if temperature is not None and not (math.isfinite(temperature) and temperature >= 0):
+        raise UsageError(f"A temperature of {temperature:g} is not possible.", "Give a number from 0 up.")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise UsageError(f"A top-p of {top_p:g} is not possible.", "Give a number above 0, up to 1.")
+    if longest is not None and longest < 1:
+        raise UsageError(f"An answer of {longest} tokens is not possible.", "Give 1 or more.")
+    if seed is not None and not -_SEED_LIMIT <= seed < _SEED_LIMIT:
+        raise UsageError(f"The seed {seed} is too large.", "Give a smaller whole number.")

@@ -1,0 +1,121 @@
+"""The application: one window for each user, its signals and its end."""
+
+import argparse
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+from PySide6.QtCore import QObject, QSettings, QSocketNotifier, Qt, QTimer, Signal
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QApplication
+
+from backend import paths
+from gui import theme
+from gui.bridge import Bridge
+from gui.crash import CrashHandler
+from gui.main_window import MainWindow
+from gui.single_instance import SingleInstance
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# What a wish like `make run` agrees to beforehand: the CPU build and the small demo models, nothing else.
+_CPU_CONSENT = frozenset({"engine-cpu", "demo"})
+
+
+class _CrashTeller(QObject):
+    """Brings the news of a crash to the main thread, from whatever thread it happened on."""
+
+    crashed = Signal(str)
+
+    def tell(self, file: Path) -> None:
+        """Tell of a report."""
+        self.crashed.emit(str(file))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Open the window and return the exit code once it has closed."""
+    options = _options(argv)
+    QGuiApplication.setDesktopFileName("specdeck")
+    QGuiApplication.setHighDpiScaleFactorRoundingPolicy(Qt.HighDpiScaleFactorRoundingPolicy.PassThrough)
+    app = QApplication(["specdeck"])
+    app.setApplicationName("Specdeck")
+    app.setQuitOnLastWindowClosed(False)  # the window goes first, the end comes when the backend has ended
+    folders = paths.folders()
+    instance = SingleInstance(folders.state)
+    if not instance.acquire():
+        if instance.hand_over(options.start):
+            return 0
+        sys.stderr.write(
+            f"Specdeck is open already (process {instance.holder()}) but does not answer. "
+            "End that process, then start it again.\n"
+        )
+        return 1
+    teller = _CrashTeller()
+    crash = CrashHandler(folders.logs, teller.tell)
+    crash.install()
+    bridge = Bridge()
+    theme.prepare(app, bridge.desk.settings.theme)
+    store = QSettings(str(folders.state / "window.ini"), QSettings.Format.IniFormat)
+    window = MainWindow(bridge, store, agreed=_CPU_CONSENT if options.yes_cpu else frozenset())
+    teller.crashed.connect(window.show_crash)
+    instance.start_wished.connect(window.raise_and_start)
+    window.closed.connect(app.exit)
+    try:
+        with _signals(window):
+            bridge.start()
+            window.show()
+            if options.start:
+                QTimer.singleShot(0, window, lambda: window.start_profile(options.start))
+            return app.exec()
+    finally:
+        bridge.close()
+        store.sync()
+        instance.release()
+        crash.uninstall()
+
+
+def _options(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="specdeck", description="The window of Specdeck.")
+    parser.add_argument(
+        "--start", default="", metavar="PROFILE", help='start this profile; "demo:best" is the best demo'
+    )
+    parser.add_argument("--yes-cpu", action="store_true", help="agree to vLLM's CPU build and the demo models")
+    return parser.parse_args(argv)
+
+
+@contextlib.contextmanager
+def _signals(window: MainWindow) -> Iterator[None]:
+    """Let signals that ask for an end close the window, without asking back."""
+    reader, writer = socket.socketpair()
+    reader.setblocking(False)
+    writer.setblocking(False)
+    notifier = QSocketNotifier(reader.fileno(), QSocketNotifier.Type.Read)
+
+    def on_signal() -> None:
+        with contextlib.suppress(BlockingIOError):
+            if any(number in _SIGNALS for number in reader.recv(64)):
+                window.close_now()
+
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        """Python must have a handler, or the signal keeps its default; the work is done by the notifier."""
+
+    notifier.activated.connect(on_signal)
+    old_fd = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    old = {number: signal.signal(number, handler) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, previous in old.items():
+            signal.signal(number, previous)
+        signal.set_wakeup_fd(old_fd)
+        notifier.setEnabled(False)
+        reader.close()
+        writer.close()
+
+
+if os.environ.get("QT_QPA_PLATFORM") == "offscreen":  # the platform has no fonts of its own and says so each time
+    os.environ.setdefault("QT_QPA_FONTDIR", str(paths.shipped("assets") / "fonts"))

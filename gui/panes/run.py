@@ -1,0 +1,312 @@
+"""The run page: live charts beside the chat, the start-up while there is one, and the cause after a failure."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from PySide6.QtCore import QSettings, QSize, Qt, Signal
+from PySide6.QtGui import QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QLabel, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+
+from backend.desk.types import Reading, RunView
+from backend.events import HostSample, RunState, Sample
+from gui.bridge import Bridge
+from gui.widgets import figures
+from gui.widgets.card import Floats, Moment
+from gui.widgets.card_grid import CardGrid
+from gui.widgets.chart_card import ChartCard
+from gui.widgets.failure_view import FailureView
+from gui.widgets.notice_bar import NoticeBar
+from gui.widgets.run_cards import all_cards
+from gui.widgets.span_bar import DEFAULT_SPAN_S, SPANS_S, SpanBar
+from gui.widgets.startup_timeline import StartupTimeline
+
+_SPACING = 12
+_CHAT_SHARE = 0.27
+_CHAT_WIDTHS = (330, 560)
+_FEW_WITHIN_S = 30.0
+_FEW_READINGS = 5
+_FEW_TOKENS_PER_STEP = 1.15
+_STARTS = (RunState.PREFLIGHT, RunState.STARTING)
+
+
+class RunPane(QWidget):
+    """Shows what the engine does now.
+
+    What a person chooses here is kept in the given settings under "run/".
+
+    Signals:
+        retry_requested: start the profile that failed once more.
+        log_requested(int | None): show the log, at that line if one is known.
+    """
+
+    retry_requested = Signal()
+    log_requested = Signal(object)
+
+    def __init__(self, bridge: Bridge, store: QSettings, chat: QWidget | None, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._bridge = bridge
+        self._store = store
+        self._run = RunView()
+        self._host: HostSample | None = None
+        self._sample: Sample | None = None
+        self._counted: Sample | None = None
+        self._interval_s = 1.0
+        self._silent_since: float | None = None
+        self._held: Moment | None = None  # what is drawn while paused
+        self._span_s = self._stored_span()
+
+        cards = all_cards(self._positions)
+        self.bar = SpanBar([(card.key, card.title) for card in cards], self)
+        self.grid = CardGrid(cards, self)
+        self.startup = StartupTimeline(self)
+        self.failure = FailureView(self)
+        # Kind of notice -> its line, and what it was shown for, so that one that was closed stays closed.
+        self.notices = {kind: NoticeBar(self) for kind in ("stall", "few")}
+        self._noticed: dict[str, object] = {}
+        self.measured = QLabel(self)
+        self.measured.setProperty("role", "note")
+        self.measured.setWordWrap(True)
+        self.measured.setToolTip("What this profile was measured to do before it was shipped")
+        self.stack = QStackedWidget(self)
+        for page in (self.grid, self.startup, self.failure):
+            self.stack.addWidget(page)
+        left = QWidget(self)
+        column = QVBoxLayout(left)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(_SPACING)
+        column.addWidget(self.bar)
+        for notice in self.notices.values():
+            column.addWidget(notice)
+        column.addWidget(self.measured)
+        column.addWidget(self.stack, 1)
+        self._splitter = QSplitter(Qt.Orientation.Horizontal, self)
+        self._splitter.setChildrenCollapsible(False)
+        self._splitter.setHandleWidth(_SPACING)
+        self._splitter.addWidget(left)
+        if chat is not None:
+            self._splitter.addWidget(chat)
+            self._splitter.setStretchFactor(0, 1)
+            self._splitter.setStretchFactor(1, 0)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self._splitter)
+
+        self._splitter.splitterMoved.connect(self._on_splitter_moved)
+        self.bar.span_chosen.connect(self._on_span_chosen)
+        self.bar.paused.connect(self._on_paused)
+        self.bar.cards_chosen.connect(self.grid.choose)
+        self.grid.order_changed.connect(self._on_order_changed)
+        self.failure.retry_requested.connect(self.retry_requested)
+        self.failure.log_requested.connect(self.log_requested)
+        bridge.run_changed.connect(self._on_run_changed)
+        bridge.sampled.connect(self._on_sampled)
+        self._restore()
+        self._on_run_changed(bridge.run)
+
+    # ---- what comes from the backend -------------------------------------------------------------------------
+
+    def _on_run_changed(self, view: RunView) -> None:
+        before, self._run = self._run, view
+        if view.run_id != before.run_id:
+            self._counted = self._sample = None
+        if view.state is not RunState.UNRESPONSIVE:
+            self._silent_since = None
+        elif self._silent_since is None:
+            self._silent_since = time.time() - view.silent_s
+        if view.state in _STARTS:
+            self.startup.show_run(view, time.time())
+        elif view.state is RunState.FAILED and (view.run_id, view.ended_at) == (before.run_id, before.ended_at) != (
+            "",
+            None,
+        ):
+            pass  # still the failure that is shown: a selection in it stays
+        elif view.state is RunState.FAILED:
+            self.failure.show_run(view)
+        page = self.startup if view.state in _STARTS else self.failure if view.state is RunState.FAILED else self.grid
+        self.stack.setCurrentWidget(page)
+        self.bar.setVisible(self._shows_cards)
+        self._show_notices()
+        self._show_figures()
+        if view.state is not before.state:
+            self._draw()
+
+    def _on_sampled(self, reading: Reading) -> None:
+        if self._host is not None and reading.host.t > self._host.t:
+            self._interval_s = reading.host.t - self._host.t
+        self._host = reading.host
+        engine = reading.engine
+        self._sample = engine if engine is not None and engine.state is not RunState.STOPPED else None
+        if self._sample is not None and self._sample.acceptance_per_position:
+            self._counted = self._sample
+        self._show_notices()
+        if self._is_seen() and self._held is None:
+            self._show_figures()
+            self._draw()
+
+    @property
+    def _shows_cards(self) -> bool:
+        return self.stack.currentWidget() is self.grid
+
+    # ---- drawing ---------------------------------------------------------------------------------------------
+
+    def _is_seen(self) -> bool:
+        return self.isVisible() and not self.window().isMinimized()
+
+    def _draw(self) -> None:
+        """Have the cards drawn, each in a turn of its own."""
+        if self._is_seen() and self._held is None and self._host is not None:
+            self.grid.redraw(self._moment(self._host))
+
+    def _moment(self, host: HostSample) -> Moment:
+        return Moment(
+            now=host.t,
+            span_s=self._span_s,
+            read=self._read,
+            state=self._run.state,
+            sample=self._sample,
+            counted=self._counted,
+            host=host,
+            interval_s=self._interval_s,
+        )
+
+    def _read(self, name: str, seconds: float, until: float) -> tuple[Floats, Floats]:
+        curve = self._bridge.history.last(name, seconds=seconds, until=until)
+        return curve.times, curve.values
+
+    def _positions(self) -> Sequence[str]:
+        return self._bridge.history.positions
+
+    def _show_figures(self) -> None:
+        """Say the figures of the moment, or what to do where there is no engine."""
+        sample = self._sample
+        if not self._run.is_live:
+            self.bar.show_figures("Choose a profile above and press Start.")
+        elif sample is None:
+            self.bar.show_figures("")
+        else:
+            running, waiting = figures.number(sample.requests_running), figures.number(sample.requests_waiting)
+            parts = (
+                f"KV cache {figures.percent(sample.kv_cache_usage_ratio)}",
+                f"{running} running, {waiting} waiting",
+                f"{figures.rate(sample.steps_per_s)} steps/s",
+            )
+            self.bar.show_figures("   ·   ".join(parts))
+
+    # ---- notices ---------------------------------------------------------------------------------------------
+
+    def _show_notices(self) -> None:
+        run = self._run
+        if run.state is RunState.UNRESPONSIVE:  # the views stop coming while nothing changes, so count on
+            still_s = max(time.time() - (self._silent_since or time.time()), run.silent_s)
+            words = (
+                f"The engine has not moved for {figures.duration(round(still_s))}: log, counters and CPU are still. "
+                "Wait, look at the log, or stop it."
+            )
+            self._notice("stall", ("now", run.run_id), words, tone="warn")
+        elif run.state is RunState.READY and run.stalled_s is not None:
+            words = f"The engine moves again; it stood still for {figures.duration(run.stalled_s)}."
+            self._notice("stall", ("over", run.run_id, run.stalled_s), words)
+        else:
+            self._notice("stall", None, "")
+        self._notice("few", run.run_id, self._few_words(), tone="warn")
+        measured = f"Measured: {run.measured_note}" if run.measured_note and run.is_live and self._shows_cards else ""
+        if measured != self.measured.text():
+            self.measured.setText(measured)
+        self.measured.setVisible(bool(measured))
+
+    def _notice(self, kind: str, about: object, words: str, *, tone: str = "info") -> None:
+        """Show, change or hide one notice; one that was closed comes back only when it is about something else."""
+        bar = self.notices[kind]
+        if not words:
+            self._noticed.pop(kind, None)
+            bar.clear()
+        elif self._noticed.get(kind, _NEVER) != about or bar.text not in ("", words):
+            self._noticed[kind] = about
+            bar.show_notice(words, tone=tone)
+
+    def _few_words(self) -> str:
+        """Say that speculation can hardly pay where nearly every guess of the last half minute was refused."""
+        if self._run.state is not RunState.READY or self._sample is None:
+            return ""
+        curve = self._bridge.history.last("mean_acceptance_length", seconds=_FEW_WITHIN_S)
+        of_this_run = curve.times >= (self._run.ready_at or 0.0)
+        known = [value for value in curve.values[of_this_run].tolist() if figures.is_known(value)]
+        if len(known) < _FEW_READINGS or sum(known) / len(known) > _FEW_TOKENS_PER_STEP:
+            return ""
+        return (
+            f"Few guesses are accepted ({figures.number(sum(known) / len(known), 2)} tokens per step): speculation "
+            "probably costs more than it gives. Try fewer draft tokens or another draft."
+        )
+
+    # ---- what a person chooses -------------------------------------------------------------------------------
+
+    def _on_span_chosen(self, span_s: int) -> None:
+        self._span_s = span_s
+        self._store.setValue("run/span_s", span_s)
+        if self._held is not None:
+            self._held = replace(self._held, span_s=float(span_s))
+            self.grid.redraw(self._held)
+        self.grid.point_at(None)
+        self._draw()
+
+    def _on_paused(self, paused: bool) -> None:
+        self._held = self._moment(self._host) if paused and self._host is not None else None
+        self._draw()
+
+    def _on_order_changed(self) -> None:
+        self.bar.show_cards(self.grid.order, self.grid.shown)
+        self._store.setValue("run/cards", ",".join(self.grid.order))
+        self._store.setValue("run/cards_hidden", ",".join(sorted(set(self.grid.order) - self.grid.shown)))
+
+    def _on_view_chosen(self, index: int) -> None:
+        card = self.sender()
+        assert isinstance(card, ChartCard)
+        self._store.setValue(f"run/view/{card.key}", index)
+
+    def _on_splitter_moved(self) -> None:
+        self._store.setValue("run/chat_width", self._splitter.sizes()[1])
+
+    def _stored_span(self) -> float:
+        stored = self._stored_int("run/span_s")
+        return float(stored if stored in SPANS_S else DEFAULT_SPAN_S)
+
+    def _stored_int(self, key: str) -> int | None:
+        text = str(self._store.value(key, ""))
+        return int(text) if text.isdecimal() else None
+
+    def _restore(self) -> None:
+        self.bar.show_span(round(self._span_s))
+        order = str(self._store.value("run/cards", "")).split(",")
+        hidden = str(self._store.value("run/cards_hidden", "")).split(",")
+        self.grid.choose(order, [key for key in self.grid.cards if key not in hidden])
+        for card in self.grid.cards.values():
+            if isinstance(card, ChartCard):
+                card.choose_view(self._stored_int(f"run/view/{card.key}") or 0)
+                card.view_chosen.connect(self._on_view_chosen)
+
+    # ---- size and sight --------------------------------------------------------------------------------------
+
+    def sizeHint(self) -> QSize:
+        """Return room for three columns and the chat."""
+        return QSize(1330, 776)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Give the chat its share, or the width that a person gave it."""
+        super().resizeEvent(event)
+        if self._splitter.count() > 1:
+            least, most = _CHAT_WIDTHS
+            share = min(max(round(self.width() * _CHAT_SHARE), least), most)
+            chat = min(self._stored_int("run/chat_width") or share, self.width() // 2)
+            self._splitter.setSizes([self.width() - chat - _SPACING, chat])
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Catch up with what came while nobody looked."""
+        super().showEvent(event)
+        self._show_figures()
+        self._draw()
+        if self._held is not None:
+            self.grid.redraw(self._held)
+
+
+_NEVER = object()

@@ -1,0 +1,84 @@
+"""One window for each user: a second start raises the first one and hands its wish over."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from PySide6.QtCore import QLockFile, QObject, Signal
+from PySide6.QtNetwork import QLocalServer, QLocalSocket
+
+_VERSION = 1
+_LIMIT_MS = 3000
+
+
+class SingleInstance(QObject):
+    """Holds the lock of the user's one window and listens for further starts.
+
+    Signals:
+        start_wished(str): another start came; the profile that it wants started, "" for none.
+    """
+
+    start_wished = Signal(str)
+
+    def __init__(self, folder: Path) -> None:
+        """Lock in `folder`, which belongs to the user alone."""
+        super().__init__()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = QLockFile(str(folder / "window.lock"))
+        self._lock.setStaleLockTime(0)  # only the end of its process makes a lock stale
+        # The name of a socket is short; the folder's may not be.
+        place = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+        self._name = f"specdeck-{os.getuid()}-{place}"
+        self._server = QLocalServer(self)
+        self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
+        self._server.newConnection.connect(self._on_connection)
+
+    def acquire(self) -> bool:
+        """Become the one window; False when there is one already."""
+        if not self._lock.tryLock(0):
+            return False
+        QLocalServer.removeServer(self._name)  # of a window that was killed
+        self._server.listen(self._name)
+        return True
+
+    def hand_over(self, profile: str) -> bool:
+        """Raise the window that there is, and have it start `profile` unless that is ""; False if it is silent."""
+        socket = QLocalSocket()
+        socket.connectToServer(self._name)
+        if not socket.waitForConnected(_LIMIT_MS):
+            return False
+        socket.write(json.dumps({"version": _VERSION, "start": profile}).encode() + b"\n")
+        socket.flush()
+        answered = socket.waitForReadyRead(_LIMIT_MS)
+        socket.disconnectFromServer()
+        return answered
+
+    def holder(self) -> int:
+        """Pid of the process that has the window, 0 if unknown."""
+        info = self._lock.getLockInfo()
+        return int(info[0]) if isinstance(info, tuple) and isinstance(info[0], int) and len(info) > 1 else 0
+
+    def release(self) -> None:
+        """Give the place up."""
+        self._server.close()
+        self._lock.unlock()
+
+    def _on_connection(self) -> None:
+        while (socket := self._server.nextPendingConnection()) is not None:
+            socket.readyRead.connect(self._on_ready)
+            socket.disconnected.connect(socket.deleteLater)
+
+    def _on_ready(self) -> None:
+        socket = self.sender()
+        assert isinstance(socket, QLocalSocket)
+        if not socket.canReadLine():
+            return
+        try:
+            wish = json.loads(bytes(socket.readLine().data()))
+            profile = str(wish["start"])
+        except (ValueError, TypeError, KeyError):
+            profile = ""
+        socket.write(b"ok\n")
+        socket.flush()
+        self.start_wished.emit(profile)

@@ -1,0 +1,1 @@
+"""Parts that pages are made of; none knows the bridge's commands."""

@@ -1,0 +1,241 @@
+"""What every card of the run page has: frame, title, source, current value, legend, and words in place of a plot."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import (
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QSizePolicy,
+    QStackedLayout,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from backend.events import HostSample, RunState, Sample
+from gui.theme import RADIUS_PX, icon, theme
+from gui.widgets import figures
+from gui.widgets.card_parts import FigureLine, Legend, SourceLine
+
+Floats = npt.NDArray[np.float64]
+Read = Callable[[str, float, float], tuple[Floats, Floats]]
+"""Gives times and values of a series: (name, seconds, until) -> Unix seconds ascending, values with NaN for gaps."""
+
+LEAST_WIDTH = 272
+LEAST_HEIGHT = 248
+_ICON_PX = 14
+_LEGEND_ROW_HEIGHT = 26
+_CURSOR_STEPS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a card needs in order to draw itself.
+
+    Attributes:
+        now: Unix time of the newest reading, the right end of every plot.
+        span_s: seconds shown.
+        read: where curves come from.
+        state: state of the run.
+        sample: newest reading of the engine, None while none is read.
+        counted: newest reading of this run in which drafts were counted.
+        host: newest reading of the machine.
+        interval_s: seconds between readings.
+    """
+
+    now: float
+    span_s: float
+    read: Read
+    state: RunState = RunState.STOPPED
+    sample: Sample | None = None
+    counted: Sample | None = None
+    host: HostSample | None = None
+    interval_s: float = 1.0
+
+    def newest(self, name: str) -> float | None:
+        """Return the newest value of a series, None if it is unknown."""
+        value = getattr(self.sample, name, None)
+        if value is None:
+            value = getattr(self.host, name, None)
+        return None if value is None else float(value)
+
+    def last_known(self, name: str) -> tuple[float, float] | None:
+        """Return time and value of the newest known value within the span."""
+        times, values = self.read(name, self.span_s, self.now)
+        known = np.flatnonzero(np.isfinite(values))
+        return (float(times[known[-1]]), float(values[known[-1]])) if known.size else None
+
+
+class Card(QFrame):
+    """Frame, title, source, figure and legend; a kind of card adds what is drawn.
+
+    Attributes:
+        key: name in the settings.
+        title: what it shows.
+
+    Signals:
+        pointed(float | None): the read-out is wanted at that many seconds before now (negative), or not at all.
+        enlarge_asked(bool): show this card alone, or all again.
+    """
+
+    pointed = Signal(object)
+    enlarge_asked = Signal(bool)
+
+    def __init__(self, key: str, title: str, body: QWidget, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.key, self.title = key, title
+        self.cursor_at: float | None = None
+        self.moment: Moment | None = None
+        self.n_redraws = 0
+        self._source_words = ""
+        self.setProperty("card", True)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setAccessibleName(title)
+        self.setAccessibleDescription("Left and Right show the values at an earlier time, Escape the newest.")
+        self.setMinimumSize(LEAST_WIDTH, LEAST_HEIGHT)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Expanding)  # all cards are equally wide
+        heading = QLabel(title, self)
+        heading.setProperty("role", "title")
+        self.source = SourceLine(self)
+        self._enlarge = QToolButton(self)
+        self._enlarge.setProperty("kind", "quiet")
+        self._enlarge.setIconSize(QSize(_ICON_PX, _ICON_PX))
+        self._enlarge.setCheckable(True)
+        self._enlarge.clicked.connect(self.enlarge_asked)
+        self.figure = FigureLine(self)
+        self.legend = Legend(self)
+        self.message = QLabel(self)
+        self.message.setProperty("role", "muted")
+        self.message.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.message.setWordWrap(True)
+        self.message.setContentsMargins(12, 0, 12, 24)
+
+        top = QHBoxLayout()
+        top.setSpacing(8)
+        top.addWidget(heading)
+        top.addWidget(self.source, 1)
+        top.addWidget(self._enlarge)
+        self._legend_row = QHBoxLayout()
+        self._legend_row.setSpacing(4)
+        self._legend_row.addWidget(self.legend, 1)
+        legend_row = QWidget(self)
+        legend_row.setFixedHeight(_LEGEND_ROW_HEIGHT)
+        legend_row.setLayout(self._legend_row)
+        self._legend_row.setContentsMargins(0, 0, 0, 0)
+        self._body = QStackedLayout()
+        self._body.addWidget(body)
+        self._body.addWidget(self.message)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(14, 8, 8, 8)
+        layout.setSpacing(0)
+        layout.addLayout(top)
+        layout.addWidget(self.figure)
+        layout.addWidget(legend_row)
+        layout.addSpacing(4)
+        layout.addLayout(self._body, 1)
+        theme.changed.connect(self._on_theme_changed)
+        self.set_enlarged(False)
+
+    @property
+    def last_control(self) -> QWidget:
+        """The last of its controls in the tab order."""
+        return self._enlarge
+
+    def set_enlarged(self, enlarged: bool) -> None:
+        """Let the button say what it does now."""
+        self._enlarge.setChecked(enlarged)
+        name = "Show all cards" if enlarged else f"Enlarge {self.title}"
+        self._enlarge.setAccessibleName(name)
+        self._enlarge.setToolTip(f"{name} (Esc)" if enlarged else name)
+        self._on_theme_changed()
+
+    def redraw(self, moment: Moment) -> None:
+        """Show this moment; the one place where a card changes with time."""
+        self.moment = moment
+        self.n_redraws += 1
+        self.show_moment(moment)
+
+    def set_cursor(self, x: float | None) -> None:
+        """Show the values at `x` seconds before now (negative), or the newest."""
+        self.cursor_at = x
+        if self.moment is not None:
+            self.show_cursor(self.moment)
+
+    def show_moment(self, moment: Moment) -> None:
+        """Draw everything."""
+        raise NotImplementedError
+
+    def show_cursor(self, moment: Moment) -> None:
+        """Draw the read-out, or take it away."""
+        raise NotImplementedError
+
+    def _show_message(self, words: str) -> None:
+        """Show words instead of the plot; "" shows the plot."""
+        if words:
+            self.figure.show_figure("", "")
+            self.legend.show_entries(())
+        if words != self.message.text():
+            self.message.setText(words)
+        if self._body.currentIndex() != int(bool(words)):
+            self._body.setCurrentIndex(int(bool(words)))
+
+    def _show_source(self) -> None:
+        """Say where the values come from, or from when they are."""
+        if self.cursor_at is None:
+            self.source.show_text(self._source_words)
+        else:
+            self.source.show_text(figures.ago(-self.cursor_at), marked=True)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Move the read-out; Escape takes it away."""
+        span_s = self.moment.span_s if self.moment is not None else 300.0
+        interval_s = self.moment.interval_s if self.moment is not None else 1.0
+        step = max(span_s / _CURSOR_STEPS, interval_s)
+        at = self.cursor_at
+        match event.key():
+            case Qt.Key.Key_Left:
+                at = 0.0 if at is None else at - step
+            case Qt.Key.Key_Right:
+                at = 0.0 if at is None else at + step
+            case Qt.Key.Key_Home:
+                at = -span_s
+            case Qt.Key.Key_End:
+                at = 0.0
+            case Qt.Key.Key_Escape if at is not None:
+                self.pointed.emit(None)
+                return
+            case _:
+                super().keyPressEvent(event)
+                return
+        self.pointed.emit(min(max(at, -span_s), 0.0))
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        """Show the frame of the focus."""
+        super().focusInEvent(event)
+        self.update()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        """Take the frame of the focus and the read-out away."""
+        super().focusOutEvent(event)
+        self.pointed.emit(None)
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Paint the frame, in the accent's colour while it has the focus."""
+        super().paintEvent(event)
+        if self.hasFocus():
+            painter = QPainter(self)
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            painter.setPen(QPen(QColor(theme.tokens.accent), 1))
+            area = self.rect().toRectF().adjusted(0.5, 0.5, -0.5, -0.5)
+            painter.drawRoundedRect(area, RADIUS_PX, RADIUS_PX)
+
+    def _on_theme_changed(self) -> None:
+        name = "shrink" if self._enlarge.isChecked() else "enlarge"
+        self._enlarge.setIcon(icon(name, theme.tokens.muted, size_px=_ICON_PX))

@@ -1,0 +1,175 @@
+"""The cards side by side: as many columns as fit, one read-out over all, each card redrawn in a turn of its own."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent
+from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QScrollArea, QWidget
+
+from gui.widgets.card import LEAST_WIDTH, Card, Moment
+
+_MOST_COLUMNS = 3
+_SPACING = 12
+# Divides evenly among one, two or three cards: a row that is not full is filled by its cards.
+_N_CELLS = 6
+# Time between two cards, so that input and other work come in between.
+_TURN_MS = 20
+
+
+class CardGrid(QScrollArea):
+    """Shows some of the cards in some order.
+
+    Signals:
+        order_changed: other cards, or another order, than before.
+    """
+
+    order_changed = Signal()
+
+    def __init__(self, cards: Sequence[Card], parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.cards = {card.key: card for card in cards}
+        self.order = tuple(self.cards)
+        self.shown = frozenset(self.cards)
+        self.enlarged: str | None = None
+        self._n_columns = 0
+        self._moment: Moment | None = None
+        self._due: deque[Card] = deque()
+        self._turn = QTimer(self)
+        self._turn.setSingleShot(True)
+        self._turn.setInterval(_TURN_MS)
+        self._turn.timeout.connect(self._on_turn)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setWidgetResizable(True)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._page = QWidget()
+        self._layout = QGridLayout(self._page)
+        self._layout.setContentsMargins(0, 0, 0, 0)
+        self._layout.setSpacing(_SPACING)
+        self.setWidget(self._page)
+        self.hint = QLabel("No card is chosen. Choose some under Cards.", self._page)
+        self.hint.setProperty("role", "muted")
+        self.hint.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        for card in cards:
+            card.setParent(self._page)
+            card.pointed.connect(self.point_at)
+            card.enlarge_asked.connect(self._on_enlarge_asked)
+        self._arrange()
+
+    # ---- what is shown ---------------------------------------------------------------------------------------
+
+    @property
+    def visible_cards(self) -> tuple[Card, ...]:
+        """The cards on the page, in order."""
+        if self.enlarged is not None:
+            return (self.cards[self.enlarged],)
+        return tuple(self.cards[key] for key in self.order if key in self.shown)
+
+    def choose(self, order: Sequence[str], shown: Sequence[str]) -> None:
+        """Show these cards; keys that are unknown are left out, cards that are not named come last."""
+        known = dict.fromkeys(key for key in order if key in self.cards)
+        self.order = (*known, *(key for key in self.cards if key not in known))
+        self.shown = frozenset(shown) & self.cards.keys()
+        if self.enlarged is not None and self.enlarged not in self.shown:
+            self.enlarged = None
+        self._arrange()
+        self.order_changed.emit()
+
+    def enlarge(self, key: str | None) -> None:
+        """Show one card alone, or all chosen ones again."""
+        self.enlarged = key
+        for each, card in self.cards.items():
+            card.set_enlarged(each == key)
+        self._arrange()
+        if key is not None:
+            self.cards[key].setFocus()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Escape goes back from one card to all."""
+        if event.key() == Qt.Key.Key_Escape and self.enlarged is not None:
+            card = self.cards[self.enlarged]
+            self.enlarge(None)
+            card.setFocus()
+        else:
+            super().keyPressEvent(event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Use as many columns as fit."""
+        super().resizeEvent(event)
+        if self._columns_that_fit() != self._n_columns:
+            self._arrange()
+
+    def _on_enlarge_asked(self, enlarge: bool) -> None:
+        card = self.sender()
+        assert isinstance(card, Card)
+        self.enlarge(card.key if enlarge else None)
+
+    def _columns_that_fit(self) -> int:
+        n_cards = max(len(self.visible_cards), 1)
+        fitting = max(1, (self.viewport().width() + _SPACING) // (LEAST_WIDTH + _SPACING))
+        wanted = 2 if n_cards == 4 else min(n_cards, _MOST_COLUMNS)  # four make a square
+        return min(fitting, wanted)
+
+    def _arrange(self) -> None:
+        self._n_columns = n_columns = self._columns_that_fit()
+        cards = self.visible_cards
+        for card in self.cards.values():
+            self._layout.removeWidget(card)
+            card.setVisible(card in cards)
+        self._layout.removeWidget(self.hint)
+        self.hint.setVisible(not cards)
+        if not cards:
+            self._layout.addWidget(self.hint, 0, 0, 1, _N_CELLS)
+        n_rows = max(-(-len(cards) // n_columns), 1)
+        for row in range(max(n_rows, self._layout.rowCount())):
+            self._layout.setRowStretch(row, 1 if row < n_rows else 0)
+        for cell in range(_N_CELLS):
+            self._layout.setColumnStretch(cell, 1)
+        for number, card in enumerate(cards):
+            row = number // n_columns
+            in_row = min(n_columns, len(cards) - row * n_columns)
+            wide = _N_CELLS // in_row
+            self._layout.addWidget(card, row, (number % n_columns) * wide, 1, wide)
+        previous: QWidget | None = None
+        for card in cards:
+            if previous is not None:
+                QWidget.setTabOrder(previous, card)
+            previous = card.last_control
+        if self._moment is not None:
+            self.redraw(self._moment)
+
+    # ---- drawing ---------------------------------------------------------------------------------------------
+
+    def redraw(self, moment: Moment) -> None:
+        """Redraw the visible cards one after the other; a card that still waits is drawn with the newer moment."""
+        self._moment = moment
+        if not self.isVisible():
+            return
+        cards = self.visible_cards
+        self._due = deque([*(card for card in self._due if card in cards), *(c for c in cards if c not in self._due)])
+        if self._due and not self._turn.isActive():
+            self._turn.start(0)
+
+    @property
+    def is_drawing(self) -> bool:
+        """Whether cards still wait for their turn."""
+        return self._turn.isActive()
+
+    def point_at(self, x: float | None) -> None:
+        """Show the read-out of every card at `x` seconds before now (negative), or none."""
+        for card in self.visible_cards:
+            if card.cursor_at != x:
+                card.set_cursor(x)
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        """Draw nothing that nobody sees."""
+        super().hideEvent(event)
+        self._turn.stop()
+        self._due.clear()
+
+    def _on_turn(self) -> None:
+        if self._due and self._moment is not None:
+            self._due.popleft().redraw(self._moment)
+        if self._due:
+            self._turn.start(_TURN_MS)

@@ -1,0 +1,203 @@
+"""Cards of lines over time, and the card of acceptance by position."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QButtonGroup, QPushButton, QStackedLayout, QWidget
+
+from gui.widgets import figures
+from gui.widgets.card import Card, Floats, Moment
+from gui.widgets.card_parts import LegendEntry
+from gui.widgets.chart import Chart, Line
+from gui.widgets.position_bars import PositionBars
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line: `scale` turns its unit into that of the plot, `text` says a value of the plot.
+
+    `holds`: between two values the last one is said, for what comes only now and then.
+    """
+
+    name: str
+    label: str
+    colour: int
+    scale: Callable[[Moment], float]
+    text: Callable[[float | None], str]
+    fill: bool = False
+    holds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CardView:
+    """One of the plots that a card can show.
+
+    Attributes:
+        label: the button that chooses it; `tip` explains it.
+        source: where its figures come from.
+        figure: the current value and the words beside it; the words say why where there is no value.
+        limit: fixed upper end, None follows the values and is no less than `least_limit`.
+    """
+
+    label: str
+    tip: str
+    source: str
+    series: tuple[Series, ...]
+    figure: Callable[[Moment], tuple[str, str]]
+    limit: float | None = None
+    least_limit: float = 1.0
+    most_limit: float = float("inf")
+
+
+class ChartCard(Card):
+    """A card of lines over time; with several views, buttons choose which one is shown.
+
+    Signals:
+        view_chosen(int): another view is shown now.
+    """
+
+    view_chosen = Signal(int)
+
+    def __init__(self, key: str, title: str, views: Sequence[CardView], parent: QWidget | None = None) -> None:
+        body = QWidget()
+        super().__init__(key, title, body, parent)
+        self.views = tuple(views)
+        self.view_index = 0
+        self._charts = QStackedLayout(body)
+        self.charts = tuple(
+            Chart(
+                [Line(series.name, series.colour, series.fill) for series in view.series],
+                limit=view.limit,
+                least_limit=view.least_limit,
+                most_limit=view.most_limit,
+            )
+            for view in self.views
+        )
+        self._buttons = QButtonGroup(self)
+        for index, (view, chart) in enumerate(zip(self.views, self.charts, strict=True)):
+            self._charts.addWidget(chart)
+            chart.pointed.connect(self.pointed)
+            if len(self.views) > 1:
+                button = QPushButton(view.label, self)
+                button.setProperty("kind", "chip")
+                button.setCheckable(True)
+                button.setChecked(index == 0)
+                button.setAccessibleName(f"{title}: {view.tip}")
+                button.setToolTip(view.tip)
+                self._buttons.addButton(button, index)
+                self._legend_row.addWidget(button)
+        self._buttons.idClicked.connect(self.choose_view)
+
+    @property
+    def chart(self) -> Chart:
+        """The plot that is shown."""
+        return self.charts[self.view_index]
+
+    def choose_view(self, index: int) -> None:
+        """Show another view."""
+        if not 0 <= index < len(self.views) or index == self.view_index:
+            return
+        self.view_index = index
+        self._charts.setCurrentIndex(index)
+        if self._buttons.button(index) is not None:
+            self._buttons.button(index).setChecked(True)
+        if self.moment is not None:
+            self.show_moment(self.moment)
+        self.view_chosen.emit(index)
+
+    def show_moment(self, moment: Moment) -> None:
+        """Hand the curves of the span to the plot, and say the newest values."""
+        view, chart = self.views[self.view_index], self.chart
+        if chart.span_s != moment.span_s:
+            chart.set_span(moment.span_s)
+        curves = {}
+        has_values = False
+        for series in view.series:
+            times, values = moment.read(series.name, moment.span_s, moment.now)
+            curves[series.name] = (times - moment.now, values * series.scale(moment))
+            has_values = has_values or bool(np.isfinite(values).any())
+        if has_values or chart.drawn:
+            chart.draw(curves if has_values else {series.name: _NOTHING for series in view.series})
+        self._source_words = f"{view.source} · {moment.interval_s:.2g} s"
+        figure, words = view.figure(moment)
+        if has_values:
+            self.figure.show_figure(figure, words)
+        self._show_message("" if has_values else words)
+        self.show_cursor(moment)
+
+    def show_cursor(self, moment: Moment) -> None:
+        """Draw the line of the read-out, and say the values there."""
+        self.chart.set_cursor(self.cursor_at)
+        self._show_source()
+        if self.message.text():
+            return
+        entries = []
+        for series in self.views[self.view_index].series:
+            value = moment.newest(series.name)
+            if value is None and series.holds and (known := moment.last_known(series.name)):
+                value = known[1]
+            shown = None if value is None else value * series.scale(moment)
+            if self.cursor_at is not None:
+                shown = self.chart.value_at(series.name, self.cursor_at)
+            entries.append(LegendEntry(series.label, series.text(shown), series.colour))
+        self.legend.show_entries(entries)
+
+
+class PositionCard(Card):
+    """A card of bars: how often the guess at each position of a draft was accepted, in one reading."""
+
+    def __init__(
+        self, key: str, title: str, names: Callable[[], Sequence[str]], words: Callable[[Moment], str]
+    ) -> None:
+        """Show the series that `names` gives; `words` says why there is nothing to show."""
+        self.bars = PositionBars()
+        super().__init__(key, title, self.bars)
+        self._names, self._words = names, words
+
+    def show_moment(self, moment: Moment) -> None:
+        """Show the newest reading of the span in which drafts were counted."""
+        self._source_words = f"counters · {moment.interval_s:.2g} s"
+        self.show_cursor(moment)
+
+    def show_cursor(self, moment: Moment) -> None:
+        """Show the reading at the read-out's time, or the newest one with counts."""
+        self._show_source()
+        counted = moment.counted
+        in_span = counted is not None and counted.t >= moment.now - moment.span_s
+        ratios: tuple[float | None, ...] = (counted.acceptance_per_position or ()) if counted and in_span else ()
+        if not ratios:
+            self.bars.show_ratios(())
+            self._show_message(self._words(moment))
+            return
+        if self.cursor_at is not None:
+            ratios = self._ratios_at(moment, self.cursor_at, n_least=len(ratios))
+        self.bars.show_ratios(ratios)
+        self._show_message("")
+        assert counted is not None
+        when = figures.clock(counted.t if self.cursor_at is None else moment.now + self.cursor_at)
+        known = any(ratio is not None for ratio in ratios)
+        self.figure.show_figure(
+            str(len(ratios)) if known else figures.UNKNOWN,
+            f"draft tokens, read at {when}" if known else f"no drafts at {when}",
+        )
+        length = 1 + sum(ratio or 0.0 for ratio in ratios) if known else None
+        self.legend.show_entries([LegendEntry("tokens per step", figures.number(length, 2))])
+
+    def _ratios_at(self, moment: Moment, x: float, *, n_least: int) -> tuple[float | None, ...]:
+        """Return what each position showed at `x`; positions that showed nothing at the end are left out."""
+        found: list[float | None] = []
+        for name in self._names():
+            times, values = moment.read(name, moment.span_s, moment.now)
+            if not times.size:
+                continue
+            near = int(np.argmin(np.abs(times - moment.now - x)))
+            close = abs(times[near] - moment.now - x) <= max(2.5, moment.span_s / 100)
+            found.append(float(values[near]) if close and np.isfinite(values[near]) else None)
+        while len(found) > n_least and found[-1] is None:
+            found.pop()
+        return tuple(found)
+
+
+_NOTHING: tuple[Floats, Floats] = (np.empty(0), np.empty(0))

@@ -1,0 +1,77 @@
+"""Figures as people read them: unknown is a dash, thousands are separated, a unit stands after a space."""
+
+import math
+import time
+
+UNKNOWN = "\N{EN DASH}"
+_GIB = 1024**3
+
+
+def is_known(value: float | None) -> bool:
+    """Tell whether there is a figure at all; None and NaN are none."""
+    return value is not None and math.isfinite(value)
+
+
+def number(value: float | None, decimals: int = 0) -> str:
+    """Return "1,234" or, with one decimal, "1,234.5"."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    text = f"{value:,.{decimals}f}"
+    return text.removeprefix("-") if float(text.replace(",", "")) == 0 else text
+
+
+def rate(value: float | None) -> str:
+    """Return a rate with as many decimals as it can carry: "254", "52.0", "1.25"."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    return number(value, 0 if value >= 99.95 or value == 0 else 1 if value >= 9.995 else 2)
+
+
+def percent(ratio: float | None, decimals: int = 0) -> str:
+    """Return 0..1 as "78 %"; what is there but rounds to nothing is "< 1 %"."""
+    if ratio is None or not math.isfinite(ratio):
+        return UNKNOWN
+    least = 10.0**-decimals
+    if 0 < ratio * 100 < least / 2:
+        return f"< {number(least, decimals)} %"
+    return f"{number(ratio * 100, decimals)} %"
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Return seconds as "19.6 ms" or "1,240 ms"."""
+    return UNKNOWN if seconds is None or not math.isfinite(seconds) else f"{rate(seconds * 1000)} ms"
+
+
+def gib(size_bytes: float | None) -> str:
+    """Return bytes as "12.3 GiB"."""
+    return UNKNOWN if size_bytes is None or not math.isfinite(size_bytes) else f"{number(size_bytes / _GIB, 1)} GiB"
+
+
+def duration(seconds: float | None) -> str:
+    """Return "4.2 s", "42 s", "3 min 5 s" or "1 h 12 min"."""
+    if seconds is None or not math.isfinite(seconds):
+        return UNKNOWN
+    if seconds < 9.95:
+        return f"{max(seconds, 0):.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
+    minutes = whole % 3600 // 60
+    return f"{whole // 3600:,} h {minutes} min" if minutes else f"{whole // 3600:,} h"
+
+
+def span(seconds: float) -> str:
+    """Return a round stretch of time: "1 min", "6 h"."""
+    return duration(seconds) if seconds >= 60 else f"{seconds:g} s"
+
+
+def clock(t: float) -> str:
+    """Return the local time of day of a Unix time: "14:03:22"."""
+    return time.strftime("%H:%M:%S", time.localtime(t))
+
+
+def ago(seconds: float) -> str:
+    """Return how long ago something was: "now", "42 s ago", "2 min 5 s ago"."""
+    return "now" if seconds < 0.5 else f"{duration(round(seconds))} ago" if seconds >= 10 else f"{seconds:.0f} s ago"

@@ -1,0 +1,78 @@
+"""A bar for each position of a draft: how often the guess there was accepted."""
+
+from PySide6.QtCore import QRect, QSize, Qt
+from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPaintEvent
+from PySide6.QtWidgets import QWidget
+
+from gui.theme import NOTE_PX, text_font, theme
+from gui.widgets import figures
+
+_COLOUR = 2
+_MARKS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+_LEFT = 44
+_TOP = 24
+_BOTTOM = 20
+_WIDEST_BAR = 56
+
+
+class PositionBars(QWidget):
+    """Bars from 0 to 100 %, each with its figure on top and its position below."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.ratios: tuple[float | None, ...] = ()
+        self._font = text_font(NOTE_PX)
+        self.setMinimumSize(120, 80)
+        self.setAccessibleName("Acceptance by position")
+        theme.changed.connect(self.update)
+
+    def show_ratios(self, ratios: tuple[float | None, ...]) -> None:
+        """Show these bars, 0..1 each; None has no bar."""
+        if ratios != self.ratios:
+            self.ratios = ratios
+            words = ", ".join(f"position {n} {figures.percent(ratio)}" for n, ratio in enumerate(ratios, start=1))
+            self.setAccessibleDescription(words)
+            self.setToolTip(words)
+            self.update()
+
+    def sizeHint(self) -> QSize:
+        """Take the room of a plot."""
+        return QSize(240, 160)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Paint axis, bars and figures."""
+        painter = QPainter(self)
+        painter.setFont(self._font)
+        tokens = theme.tokens
+        text = QFontMetrics(self._font)
+        plot = self.rect().adjusted(_LEFT, _TOP, -16, -_BOTTOM)
+        painter.setPen(QColor(tokens.line))
+        painter.drawPolyline([plot.topLeft(), plot.bottomLeft(), plot.bottomRight()])
+        painter.setPen(QColor(tokens.muted))
+        for mark in _MARKS:
+            y = round(plot.bottom() - mark * plot.height())
+            at = QRect(0, y - text.height() // 2, _LEFT - 6, text.height())
+            painter.drawText(at, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, f"{mark * 100:.0f}")
+        if not self.ratios:
+            return
+        slot = plot.width() / len(self.ratios)
+        bar = max(min(slot * 0.62, _WIDEST_BAR), 1)
+        # With many positions only as many figures as fit beside each other.
+        every = max(1, -(-text.horizontalAdvance("100 % ") // max(int(slot), 1)))
+        for number, ratio in enumerate(self.ratios):
+            middle = plot.left() + (number + 0.5) * slot
+            if ratio is not None:
+                high = round(ratio * plot.height())
+                area = QRect(round(middle - bar / 2), plot.bottom() - high, round(bar), high)
+                painter.fillRect(area, QColor(tokens.series[_COLOUR]))
+            if number % every == 0:
+                at_y = plot.bottom() - round((ratio or 0) * plot.height()) - text.height() - 2
+                painter.setPen(QColor(tokens.text))
+                painter.drawText(_centred(middle, at_y, text), Qt.AlignmentFlag.AlignCenter, figures.percent(ratio))
+                painter.setPen(QColor(tokens.muted))
+                below = _centred(middle, plot.bottom() + 4, text)
+                painter.drawText(below, Qt.AlignmentFlag.AlignCenter, str(number + 1))
+
+
+def _centred(middle: float, top: int, text: QFontMetrics) -> QRect:
+    return QRect(round(middle) - 40, top, 80, text.height())

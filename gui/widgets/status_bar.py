@@ -1,0 +1,73 @@
+"""The bar at the bottom: the figures that count, from the newest reading."""
+
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QWidget
+
+from backend.desk.types import Reading
+from gui.theme import code_font
+
+HEIGHT_PX = 34
+_UNKNOWN = "\N{EN DASH}"
+
+
+class StatusBar(QFrame):
+    """Tokens/s, acceptance, length and KV cache of the last interval, and the machine at the right."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setProperty("bar", "true")
+        self.setFixedHeight(HEIGHT_PX)
+        self._row = QHBoxLayout(self)
+        self._row.setContentsMargins(16, 0, 16, 0)
+        self._row.setSpacing(8)
+        self.tokens = self._figure(
+            "tokens/s", "Generated tokens per second over the last reading, from the engine's counters"
+        )
+        self.acceptance = self._figure("acceptance", "Accepted over drafted tokens in the last reading")
+        self.length = self._figure("length", "Mean tokens per step of one request: 1 + accepted / drafts")
+        self.cache = self._figure("KV cache", "Share of the KV cache in use")
+        self.queue = self._figure("running", "Requests that run, and those that wait")
+        self._row.addStretch()
+        self.host = QLabel()
+        self.host.setProperty("role", "note")
+        self.host.setAccessibleName("This machine")
+        self.host.setToolTip("Processor and memory of this machine, from psutil")
+        self._row.addWidget(self.host)
+
+    def _figure(self, name: str, tip: str) -> QLabel:
+        title = QLabel(name)
+        title.setProperty("role", "note")
+        value = QLabel(_UNKNOWN)
+        value.setFont(code_font(12))
+        value.setAccessibleName(name)
+        for label in (title, value):
+            label.setToolTip(tip)
+        self._row.addWidget(title)
+        self._row.addWidget(value)
+        self._row.addSpacing(12)
+        return value
+
+    def show_reading(self, reading: Reading) -> None:
+        """Show the newest reading; unknown is a dash."""
+        engine, host = reading.engine, reading.host
+        if engine is None:
+            for label in (self.tokens, self.acceptance, self.length, self.cache, self.queue):
+                label.setText(_UNKNOWN)
+        else:
+            self.tokens.setText(_text(engine.generation_tokens_per_s, ",.1f"))
+            self.acceptance.setText(_text(engine.acceptance_rate, ".0%", percent=True))
+            self.length.setText(_text(engine.mean_acceptance_length, ".2f"))
+            self.cache.setText(_text(engine.kv_cache_usage_ratio, ".1%", percent=True))
+            running, waiting = engine.requests_running, engine.requests_waiting
+            waits = f" + {waiting:,.0f} waiting" if waiting else ""
+            self.queue.setText(_text(running, ",.0f") + waits)
+        used, total = host.memory_used_bytes / 2**30, host.memory_total_bytes / 2**30
+        self.host.setText(
+            f"CPU {_text(host.cpu_ratio, '.0%', percent=True)}  \N{MIDDLE DOT}  memory {used:,.1f} of {total:,.1f} GiB"
+        )
+
+
+def _text(value: float | None, spec: str, *, percent: bool = False) -> str:
+    if value is None:
+        return _UNKNOWN
+    text = format(value, spec)
+    return text.replace("%", " %") if percent else text

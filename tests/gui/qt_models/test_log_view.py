@@ -1,0 +1,136 @@
+"""The list of log lines: following, pausing, steps by key and mouse."""
+
+import pytest
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QAbstractSlider
+from pytestqt.qtbot import QtBot
+
+from backend.desk.types import LogLine
+from gui.qt_models.line_filter import LineFilter
+from gui.qt_models.log_lines import LogLines
+from gui.qt_models.log_view import LogView
+from gui.theme import theme
+
+
+def lines(first: int, last: int, level: str = "INFO") -> list[LogLine]:
+    return [LogLine(number, f"text {number}", level) for number in range(first, last + 1)]
+
+
+@pytest.fixture
+def view(qtbot: QtBot) -> LogView:
+    model = LogLines(max_lines=5000)
+    view = LogView(model)
+    model.setParent(view)
+    qtbot.addWidget(view)
+    view.resize(700, 400)
+    view.show()
+    return view
+
+
+def model_of(view: LogView) -> LogLines:
+    model = view.model()
+    assert isinstance(model, LogLines)
+    return model
+
+
+def top(view: LogView) -> str:
+    return str(view.indexAt(QPoint(5, 2)).data())
+
+
+def bottom(view: LogView) -> str:
+    """The last line that is wholly seen."""
+    return str(view.indexAt(QPoint(5, view.viewport().height() - view.delegate.row_height)).data())
+
+
+def test_the_newest_line_is_kept_in_sight(view: LogView) -> None:
+    for start in range(1, 3000, 500):
+        model_of(view).append(lines(start, start + 499))
+        assert bottom(view) in (f"text {start + 499}", f"text {start + 498}")
+    view.resize(700, 200)
+    assert view.verticalScrollBar().value() == view.verticalScrollBar().maximum()
+    assert view.following
+
+
+def test_scrolling_up_pauses_and_down_to_the_end_follows(qtbot: QtBot, view: LogView) -> None:
+    model_of(view).append(lines(1, 1000))
+    bar = view.verticalScrollBar()
+    with qtbot.waitSignal(view.following_changed) as told:
+        bar.triggerAction(QAbstractSlider.SliderAction.SliderPageStepSub)
+    assert told.args == [False]
+    seen = top(view)
+    model_of(view).append(lines(1001, 1500))
+    assert top(view) == seen
+    bar.triggerAction(QAbstractSlider.SliderAction.SliderToMaximum)
+    assert view.following
+    model_of(view).append(lines(1501, 1600))
+    assert bar.value() == bar.maximum()
+
+
+def test_what_is_read_stays_when_old_lines_go(view: LogView) -> None:
+    model_of(view).append(lines(1, 5000))
+    view.set_following(False)
+    view.verticalScrollBar().setValue(4000)
+    seen = top(view)
+    model_of(view).append(lines(5001, 5500))
+    assert model_of(view).first_number > 1
+    assert top(view) == seen
+
+
+def test_keys(view: LogView) -> None:
+    model_of(view).append(lines(1, 1000))
+    view.setFocus()
+    told: list[bool] = []
+    view.following_changed.connect(told.append)
+    QTest.keyClick(view, Qt.Key.Key_Up)
+    assert told == [False]
+    assert view.selected_rows() == [998]
+    QTest.keyClick(view, Qt.Key.Key_Up, Qt.KeyboardModifier.ShiftModifier)
+    assert view.selected_rows() == [997, 998]
+    QTest.keyClick(view, Qt.Key.Key_Home)
+    assert view.verticalScrollBar().value() == 0
+    assert view.selected_rows() == [0]
+    QTest.keyClick(view, Qt.Key.Key_End)
+    assert told == [False, True]
+    assert view.selected_rows() == []
+    assert view.verticalScrollBar().value() == view.verticalScrollBar().maximum()
+
+
+def test_mouse_selects_lines_and_lets_them_stand_still(qtbot: QtBot, view: LogView) -> None:
+    model_of(view).append(lines(1, 5))
+    row = view.delegate.row_height
+    QTest.mouseClick(view.viewport(), Qt.MouseButton.LeftButton, pos=QPoint(50, row + 3))
+    assert not view.following
+    QTest.mouseClick(
+        view.viewport(), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.ShiftModifier, QPoint(50, 3 * row + 3)
+    )
+    assert view.selected_rows() == [1, 2, 3]
+
+
+def test_show_row_selects_and_centres(view: LogView) -> None:
+    model_of(view).append(lines(1, 1000))
+    view.show_row(499)
+    assert view.selected_rows() == [499]
+    assert not view.following
+    middle = view.visualRect(model_of(view).index(499)).center().y()
+    assert abs(middle - view.viewport().height() / 2) < 3 * view.delegate.row_height
+
+
+def colours(view: LogView, row: int) -> set[str]:
+    """Colours of the pixels of a row."""
+    image = view.viewport().grab(view.visualRect(model_of(view).index(row))).toImage()
+    return {image.pixelColor(x, y).name() for x in range(image.width()) for y in range(image.height())}
+
+
+def test_levels_and_matches_are_seen(qtbot: QtBot, view: LogView) -> None:
+    for number, level in enumerate(("INFO", "WARNING", "ERROR"), start=1):
+        model_of(view).append(lines(number, number, level))
+    model_of(view).append([LogLine(4, "ünïcode ▄█ text", "INFO"), LogLine(5, "w" * 4000, "INFO")])
+    assert theme.tokens.text in colours(view, 0)
+    assert theme.tokens.warn in colours(view, 1)
+    assert theme.tokens.bad in colours(view, 2)
+    assert theme.tokens.warn not in colours(view, 0)
+    before = [colours(view, row) for row in range(5)]
+    view.show_matches(LineFilter("", "text"))
+    after = [colours(view, row) for row in range(5)]
+    assert [a != b for a, b in zip(before, after, strict=True)] == [True, True, True, True, False]

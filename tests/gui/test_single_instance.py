@@ -1,0 +1,82 @@
+"""One window for each user: the second start hands its wish over."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from PySide6.QtNetwork import QLocalSocket
+from pytestqt.qtbot import QtBot
+
+from gui.single_instance import SingleInstance
+
+SECOND = """
+import sys
+from pathlib import Path
+from PySide6.QtCore import QCoreApplication
+from gui.single_instance import SingleInstance
+app = QCoreApplication([])
+second = SingleInstance(Path(sys.argv[1]))
+assert not second.acquire()
+print(second.hand_over(sys.argv[2]), second.holder(), flush=True)
+"""
+HOLDER = """
+import sys, time
+from pathlib import Path
+from PySide6.QtCore import QCoreApplication
+from gui.single_instance import SingleInstance
+app = QCoreApplication([])
+first = SingleInstance(Path(sys.argv[1]))
+assert first.acquire()
+print("held", flush=True)
+app.exec()
+"""
+
+
+def test_a_second_start_raises_the_first_window(qtbot: QtBot, tmp_path: Path) -> None:
+    first = SingleInstance(tmp_path)
+    assert first.acquire()
+    with qtbot.waitSignal(first.start_wished, timeout=30_000) as told:
+        second = subprocess.Popen(
+            [sys.executable, "-P", "-c", SECOND, str(tmp_path), "mine"], stdout=subprocess.PIPE, text=True
+        )
+    qtbot.waitUntil(lambda: second.poll() is not None, timeout=30_000)
+    assert second.communicate()[0].split() == ["True", str(os.getpid())]
+    assert told.args == ["mine"]
+    first.release()
+
+
+def test_rubbish_only_raises_the_window(qtbot: QtBot, tmp_path: Path) -> None:
+    first = SingleInstance(tmp_path)
+    assert first.acquire()
+    with qtbot.waitSignal(first.start_wished, timeout=30_000) as told:
+        socket = QLocalSocket()
+        socket.connectToServer(first._name)
+        assert socket.waitForConnected(5000)
+        socket.write(b"\xff\xfe no wish\n")
+        socket.flush()
+    assert told.args == [""]
+    socket.close()
+    first.release()
+
+
+def test_a_window_that_was_killed_holds_nothing(qtbot: QtBot, tmp_path: Path) -> None:
+    holder = subprocess.Popen([sys.executable, "-P", "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    late = SingleInstance(tmp_path)
+    assert not late.acquire()
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    holder.stdout.close()
+    assert late.acquire()
+    late.release()
+
+
+def test_users_folders_do_not_disturb_each_other(qtbot: QtBot, tmp_path: Path) -> None:
+    first, other = SingleInstance(tmp_path / "one"), SingleInstance(tmp_path / "two")
+    assert first.acquire()
+    assert other.acquire()
+    first.release()
+    other.release()

@@ -1,0 +1,166 @@
+"""The chart: limits and marks of its axes, what reaches the plot, gaps, thinning and the read-out."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtGui import QColor
+from PySide6.QtTest import QTest
+from pytestqt.qtbot import QtBot
+
+from gui import theme
+from gui.widgets.chart import Chart, Line, nice_limit, thinned, time_marks, value_marks
+
+
+@pytest.fixture
+def chart(qtbot: QtBot) -> Chart:
+    made = Chart([Line("a", 0, fill=True), Line("b", 1)])
+    qtbot.addWidget(made)
+    made.resize(400, 300)
+    made.show()
+    return made
+
+
+@given(st.floats(1e-6, 1e9))
+def test_limits_are_round_and_close(highest: float) -> None:
+    limit = nice_limit(highest)
+    assert highest <= limit * (1 + 1e-9)
+    assert limit <= highest * 2
+    marks = value_marks(limit)
+    assert marks[0] == 0
+    assert marks[-1] == pytest.approx(limit)
+    assert len(marks) in range(2, 7)
+    assert np.diff(marks) == pytest.approx(marks[1])
+
+
+@pytest.mark.parametrize(
+    ("span_s", "first", "last"),
+    [
+        (60, "−15", "−60 s"),  # noqa: RUF001
+        (300, "−1", "−5 min"),  # noqa: RUF001
+        (1800, "−10", "−30 min"),  # noqa: RUF001
+        (7200, "−0.5", "−2 h"),  # noqa: RUF001
+        (21600, "−1", "−6 h"),  # noqa: RUF001
+        (86400, "−4", "−24 h"),  # noqa: RUF001
+    ],
+)
+def test_marks_of_time_have_the_unit_of_the_span(span_s: int, first: str, last: str) -> None:
+    marks = time_marks(span_s)
+    assert [marks[0], marks[-1]] == [(0.0, "now"), (-span_s, last)]
+    assert marks[1][1] == first
+    assert len(marks) <= 7
+
+
+def test_the_plot_gets_the_values_with_their_gaps(chart: Chart) -> None:
+    x = np.array([-4.0, -3, -2, -1, 0])
+    y = np.array([5.0, 6, math.nan, 7, 8])
+    chart.draw({"a": (x, y), "b": (x, y * 0)})
+    drawn_x, drawn_y = chart._items["a"].getData()
+    assert list(drawn_x) == list(x)
+    assert np.array_equal(drawn_y, y, equal_nan=True)
+    assert chart._items["a"].opts["connect"] == "finite"
+    assert list(chart._items["b"].getData()[1][[0, 4]]) == [0, 0]
+
+
+def test_a_value_between_gaps_is_a_dot(chart: Chart) -> None:
+    x = np.arange(-5.0, 1)
+    y = np.array([1.0, math.nan, 2, math.nan, 3, 4])
+    chart.draw({"a": (x, y)})
+    assert list(chart._dots["a"].getData()[1]) == [1, 2]
+    chart.draw({"a": (x, np.ones(6))})
+    dots = chart._dots["a"].getData()[0]
+    assert dots is None or not len(dots)
+
+
+def test_the_upper_limit_rises_at_once_and_falls_late(chart: Chart) -> None:
+    def limit_after(highest: float) -> float:
+        chart.draw({"a": (np.array([-1.0, 0]), np.array([0, highest]))})
+        return chart.limit
+
+    assert limit_after(90) == 100
+    assert limit_after(110) == 150
+    assert limit_after(90) == 150, "no jitter"
+    assert limit_after(110) == 150
+    assert limit_after(70) == 80
+    assert limit_after(0) == 1, "never an axis without height"
+    assert chart._plot.getViewBox().viewRange()[1] == pytest.approx([0, 1])
+
+
+def test_a_fixed_limit_stays(qtbot: QtBot) -> None:
+    chart = Chart([Line("a", 0)], limit=100)
+    qtbot.addWidget(chart)
+    chart.draw({"a": (np.array([0.0]), np.array([3.0]))})
+    assert chart._plot.getViewBox().viewRange()[1] == pytest.approx([0, 100])
+
+
+def test_time_stands_still(chart: Chart) -> None:
+    chart.set_span(1800)
+    for end in (0.0, -0.3):
+        chart.draw({"a": (np.array([-1800.0, end]), np.array([1.0, 2]))})
+        assert chart._plot.getViewBox().viewRange()[0] == pytest.approx([-1800, 0])
+
+
+@given(st.lists(st.one_of(st.just(math.nan), st.floats(-1e6, 1e6)), min_size=1, max_size=300), st.integers(2, 100))
+def test_thinning_keeps_extremes_and_empty_stretches(values: list[float], most: int) -> None:
+    x, y = np.arange(len(values), dtype=float), np.array(values)
+    thin_x, thin_y = thinned(x, y, most)
+    assert len(thin_x) <= max(most, 2) + 2
+    assert np.all(np.diff(thin_x) >= 0)
+    for at, value in zip(thin_x, thin_y, strict=True):
+        original = y[min(int(at), len(values) - 1)]
+        assert (math.isnan(value) and (math.isnan(original) or at == x[-1])) or value == original
+    known = y[np.isfinite(y)]
+    if known.size:
+        assert np.nanmax(thin_y) == known.max()
+        assert np.nanmin(thin_y) == known.min()
+    else:
+        assert np.isnan(thin_y).all()
+
+
+def test_the_read_out_gives_the_nearest_value_and_no_gap(chart: Chart) -> None:
+    x = np.array([-40.0, -39, -38, -10])
+    chart.draw({"a": (x, np.array([1.0, math.nan, 3, 4]))})
+    assert chart.value_at("a", -39.6) == 1
+    assert chart.value_at("a", -38.9) is None, "a gap"
+    assert chart.value_at("a", -37) == 3
+    assert chart.value_at("a", -25) is None, "nothing was read near that time"
+    assert chart.value_at("b", -38) is None
+    chart.set_cursor(-38)
+    assert chart.cursor_at == -38
+    chart.set_cursor(None)
+    assert chart.cursor_at is None
+
+
+def test_the_pointer_says_its_time(chart: Chart, qtbot: QtBot) -> None:
+    chart.draw({"a": (np.array([-300.0, 0]), np.array([1.0, 1]))})
+    viewport = chart._view.viewport()
+    box = chart._plot.getViewBox()
+    middle = chart._view.mapFromScene(box.mapViewToScene(QPointF(-150, chart.limit / 2)))
+    with qtbot.waitSignal(chart.pointed) as pointed:
+        QTest.mouseMove(viewport, middle)
+    assert pointed.args[0] == pytest.approx(-150, abs=2)
+    with qtbot.waitSignal(chart.pointed) as pointed:
+        QTest.mouseMove(viewport, QPoint(2, 2))
+    assert pointed.args == [None]
+
+
+def test_nothing_is_moved_by_hand(chart: Chart) -> None:
+    before = chart._plot.getViewBox().viewRange()
+    viewport = chart._view.viewport()
+    QTest.mousePress(viewport, Qt.MouseButton.LeftButton, pos=QPoint(200, 100))
+    QTest.mouseMove(viewport, QPoint(100, 150))
+    QTest.mouseRelease(viewport, Qt.MouseButton.LeftButton, pos=QPoint(100, 150))
+    assert chart._plot.getViewBox().viewRange() == before
+
+
+def test_colours_follow_the_theme(chart: Chart) -> None:
+    try:
+        for choice, tokens in (("light", theme.LIGHT), ("dark", theme.DARK)):
+            theme.theme.apply(choice)
+            assert chart._items["b"].opts["pen"].color() == QColor(tokens.series[1])
+            assert chart._view.backgroundBrush().color() == QColor(tokens.surface)
+    finally:
+        theme.theme.apply("dark")

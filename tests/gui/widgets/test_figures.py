@@ -1,0 +1,49 @@
+"""Figures in words: unknown is a dash, thousands are separated, no figure is rounded to a false zero."""
+
+import math
+
+import pytest
+
+from gui.widgets import figures
+
+
+@pytest.mark.parametrize(
+    ("shown", "wanted"),
+    [
+        (figures.number(1234567), "1,234,567"),
+        (figures.number(0.0), "0"),
+        (figures.number(-0.2), "0"),
+        (figures.number(12.345, 2), "12.35"),
+        (figures.rate(0), "0"),
+        (figures.rate(1.234), "1.23"),
+        (figures.rate(52.04), "52.0"),
+        (figures.rate(254.4), "254"),
+        (figures.rate(12345.6), "12,346"),
+        (figures.percent(0.778), "78 %"),
+        (figures.percent(0.778, 1), "77.8 %"),
+        (figures.percent(0.0), "0 %"),
+        (figures.percent(0.0004), "< 1 %"),
+        (figures.percent(0.0004, 1), "< 0.1 %"),
+        (figures.milliseconds(0.0196), "19.6 ms"),
+        (figures.milliseconds(1.24), "1,240 ms"),
+        (figures.gib(12.34 * 1024**3), "12.3 GiB"),
+        (figures.duration(4.21), "4.2 s"),
+        (figures.duration(42.4), "42 s"),
+        (figures.duration(59.8), "1 min"),
+        (figures.duration(185), "3 min 5 s"),
+        (figures.duration(4350), "1 h 12 min"),
+        (figures.span(21600), "6 h"),
+        (figures.ago(0.2), "now"),
+        (figures.ago(4), "4 s ago"),
+        (figures.ago(92), "1 min 32 s ago"),
+    ],
+)
+def test_words(shown: str, wanted: str) -> None:
+    assert shown == wanted
+
+
+@pytest.mark.parametrize("unknown", [None, math.nan, math.inf])
+def test_unknown_is_a_dash(unknown: float | None) -> None:
+    ways = (figures.number, figures.rate, figures.percent, figures.milliseconds, figures.gib, figures.duration)
+    assert {way(unknown) for way in ways} == {"\N{EN DASH}"}
+    assert not figures.is_known(unknown)
