@@ -123,7 +123,7 @@ class MainWindow(QMainWindow):
             ("Ctrl+Q", self.close),
             ("Ctrl+L", self._on_focus_chat),
         ):
-            QShortcut(QKeySequence(keys), self, activated=slot)
+            QShortcut(QKeySequence(keys), self).activated.connect(slot)
 
     def _add_page(self, key: str, page: QWidget) -> None:
         self._pages[key] = page

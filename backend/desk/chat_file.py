@@ -41,7 +41,7 @@ class Kept:
 
 def file() -> Path:
     """Where the conversation is kept."""
-    return paths.folders().data / "conversation.json"
+    return paths.folders().state / "conversation.json"
 
 
 def read() -> Kept:

@@ -47,6 +47,7 @@ class Desk:
         self.profiles = Profiles(self._control, self.engines, self.runs)
         self.chat = Chat(self.runs, emit)
         self._visible = True
+        self._changing = asyncio.Lock()
         self._wake = asyncio.Event()
         self._sampling: asyncio.Task[None] | None = None
 
@@ -102,9 +103,10 @@ class Desk:
         Raises:
             UserError: a value is out of range.
         """
-        changed = settings.changed(self.settings, values)
-        await asyncio.to_thread(settings.save, changed)
-        self._control.settings = changed
+        async with self._changing:  # two changes at once must not undo each other
+            changed = settings.changed(self.settings, values)
+            await asyncio.to_thread(settings.save, changed)
+            self._control.settings = changed
         self._wake.set()
         return await self.settings_view()
 

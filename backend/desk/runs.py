@@ -8,6 +8,7 @@ from collections.abc import Callable
 from backend import paths
 from backend.checkpoints import demo
 from backend.checkpoints.catalog import is_built
+from backend.checkpoints.demo_weights import DemoStep
 from backend.control import Control
 from backend.desk.engines import Engines
 from backend.desk.types import Event, JobProgress, LeftoverView, Question, RunView, StartAnswer
@@ -211,7 +212,7 @@ class Runs:
         folders = paths.folders()
         loop = asyncio.get_running_loop()
 
-        def on_step(step: demo.DemoStep) -> None:
+        def on_step(step: DemoStep) -> None:
             shown = JobProgress("start", f"{step.name} {step.detail}".strip(), step.fraction)
             loop.call_soon_threadsafe(self._show, shown)
 

@@ -75,6 +75,7 @@ class LogsPane(QWidget):
         self.counts.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.news = QPushButton()
         self.news.setProperty("kind", "chip")
+        self.news.setAccessibleName("New lines")
         self.news.setToolTip("Go to the newest line and follow again (End)")
         self.empty = QLabel()
         self.empty.setProperty("role", "muted")

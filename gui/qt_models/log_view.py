@@ -2,7 +2,7 @@
 
 from PySide6.QtCore import QItemSelectionModel, QModelIndex, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QKeySequence, QMouseEvent, QResizeEvent
-from PySide6.QtWidgets import QAbstractItemView, QFrame, QHeaderView, QTableView, QWidget
+from PySide6.QtWidgets import QAbstractButton, QAbstractItemView, QFrame, QHeaderView, QTableView, QWidget
 
 from gui.qt_models.line_delegate import LineDelegate
 from gui.qt_models.line_filter import LineFilter
@@ -38,6 +38,10 @@ class LogView(QTableView):
         self.setShowGrid(False)
         self.setWordWrap(False)
         self.setCornerButtonEnabled(False)
+        for corner in self.findChildren(QAbstractButton):  # Qt's own, never seen without headers
+            corner.setAccessibleName("Select all lines")
+            corner.setToolTip("Select all lines")
+            corner.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setTabKeyNavigation(False)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)

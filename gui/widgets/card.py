@@ -129,6 +129,7 @@ class Card(QFrame):
         legend_row.setLayout(self._legend_row)
         self._legend_row.setContentsMargins(0, 0, 0, 0)
         self._body = QStackedLayout()
+        body.setParent(self)  # a stacked layout shows its first widget at once, and that must be no window
         self._body.addWidget(body)
         self._body.addWidget(self.message)
         layout = QVBoxLayout(self)

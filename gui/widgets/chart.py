@@ -22,7 +22,10 @@ _AXIS_WIDTH = 44
 _AXIS_HEIGHT = 20
 # The upper limit falls only when the highest value has been well below it, so that it does not jitter.
 _FALL_BELOW = 0.5
+# Readings are drawn one by one up to about one for each pixel. What is more is drawn as extremes, which jump up and
+# down and so cost more for each point: fewer of them keep a long span as cheap as a short one.
 _LEAST_POINTS = 320
+_THINNED_SHARE = 0.6
 _INSIDE = 0.9999
 
 
@@ -173,7 +176,13 @@ class Chart(QWidget):
         """Show these lines: for each name x (seconds before now, ascending, <= 0) and values, NaN for a gap."""
         highest = 0.0
         most = max(self._view.width(), _LEAST_POINTS)
-        self.drawn = {name: thinned(x, y, most) for name, (x, y) in curves.items()}
+        few = round(most * _THINNED_SHARE)
+        self.drawn = {name: (x, y) if x.size <= most else thinned(x, y, few) for name, (x, y) in curves.items()}
+        for line in self._lines:
+            if line.fill and line.name in curves:  # under extremes that jump up and down an area says nothing
+                level = 0 if curves[line.name][0].size <= most else None
+                if self._items[line.name].opts["fillLevel"] != level:
+                    self._items[line.name].setFillLevel(level)
         for name, (x, y) in self.drawn.items():
             self._items[name].setData(x, y)
             alone = _alone(y)

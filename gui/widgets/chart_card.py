@@ -13,6 +13,10 @@ from gui.widgets.card_parts import LegendEntry
 from gui.widgets.chart import Chart, Line
 from gui.widgets.position_bars import PositionBars
 
+# A plot is drawn anew when it has moved by this share of its span, and at the latest after so many seconds.
+_SPAN_STEPS = 600
+_OLDEST_S = 5.0
+
 
 @dataclass(frozen=True, slots=True)
 class Series:
@@ -65,6 +69,7 @@ class ChartCard(Card):
         super().__init__(key, title, body, parent)
         self.views = tuple(views)
         self.view_index = 0
+        self._drawn: Moment | None = None  # what the plot shows
         self._charts = QStackedLayout(body)
         self.charts = tuple(
             Chart(
@@ -103,12 +108,34 @@ class ChartCard(Card):
         self._charts.setCurrentIndex(index)
         if self._buttons.button(index) is not None:
             self._buttons.button(index).setChecked(True)
+        self._drawn = None
         if self.moment is not None:
             self.show_moment(self.moment)
         self.view_chosen.emit(index)
 
     def show_moment(self, moment: Moment) -> None:
         """Hand the curves of the span to the plot, and say the newest values."""
+        view = self.views[self.view_index]
+        has_values = self._is_fresh(moment) or self._draw(moment)
+        self._source_words = f"{view.source} · {moment.interval_s:.2g} s"
+        figure, words = view.figure(moment)
+        if has_values:
+            self.figure.show_figure(figure, words)
+        self._show_message("" if has_values else words)
+        self.show_cursor(moment)
+
+    def _is_fresh(self, moment: Moment) -> bool:
+        """Whether the plot still shows this moment: on a long span it moves by less than half a pixel in a second."""
+        before = self._drawn
+        return (
+            before is not None
+            and self.message.text() == ""
+            and (before.span_s, before.state) == (moment.span_s, moment.state)
+            and 0 <= moment.now - before.now < min(moment.span_s / _SPAN_STEPS, _OLDEST_S)
+        )
+
+    def _draw(self, moment: Moment) -> bool:
+        """Hand the curves to the plot; returns whether they have any value."""
         view, chart = self.views[self.view_index], self.chart
         if chart.span_s != moment.span_s:
             chart.set_span(moment.span_s)
@@ -120,12 +147,8 @@ class ChartCard(Card):
             has_values = has_values or bool(np.isfinite(values).any())
         if has_values or chart.drawn:
             chart.draw(curves if has_values else {series.name: _NOTHING for series in view.series})
-        self._source_words = f"{view.source} · {moment.interval_s:.2g} s"
-        figure, words = view.figure(moment)
-        if has_values:
-            self.figure.show_figure(figure, words)
-        self._show_message("" if has_values else words)
-        self.show_cursor(moment)
+        self._drawn = moment
+        return has_values
 
     def show_cursor(self, moment: Moment) -> None:
         """Draw the line of the read-out, and say the values there."""

@@ -59,7 +59,7 @@ class LogToolbar(QWidget):
         self.filter.setAccessibleName("Filter")
         self.filter.setToolTip("Show only lines with this text (Ctrl+F)")
         self.filter.setMinimumWidth(140)
-        self._search = QAction(self)
+        self._search = QAction("Filter", self)
         self._clear = QAction("Clear the filter", self)
         self._clear.triggered.connect(self.filter.clear)
         self._clear.setVisible(False)

@@ -46,7 +46,7 @@ class Rail(QFrame):
             button.setIconSize(QSize(20, 20))
             button.setFixedSize(WIDTH_PX - 16, 54)
             button.clicked.connect(self._on_clicked)
-            QShortcut(QKeySequence(keys), self, activated=button.click)
+            QShortcut(QKeySequence(keys), self).activated.connect(button.click)
             self._group.addButton(button)
             self._buttons[key] = button
             layout.addWidget(button)

@@ -79,7 +79,7 @@ class SettingRow(QWidget):
         self._said = QLabel()
         self._said.setProperty("role", "ok-note")
         self._said.setAccessibleName(f"{name}: saved or not")
-        self._note = QLabel(note)
+        self._note = QLabel(note, self)  # without an owner it would flash as a window of its own
         self._note.setProperty("role", "note")
         self._note.setWordWrap(True)
         self._note.setVisible(bool(note))

@@ -53,3 +53,14 @@ def test_command_that_no_kill_ends_is_left_behind_and_collected_later(
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is a zombie now
     bounded.run(["true"], limit_s=60)
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_command_that_is_given_up_is_ended(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    argv = ["sh", "-c", f"echo $$ > {file}.new; mv {file}.new {file}; exec sleep 600"]
+    done = bounded.run(argv, limit_s=600, cancelled=file.exists)
+    assert done.code is None
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(file.read_text()), 0)
+    assert bounded.run(["sh", "-c", "exit 3"], limit_s=600, cancelled=lambda: False).code == 3
+    assert bounded.run(["sleep", "600"], limit_s=0.5, cancelled=lambda: False).code is None

@@ -77,17 +77,21 @@ def alone(panel: Panel, home: RealLine) -> tuple[Reading, dict[str, float]]:
     panel.bridge.sampled.connect(readings.append)
     for _ in range(20):
         n_before = len(readings)
-        panel.wait(lambda n=n_before: len(readings) > n)  # type: ignore[misc]
+        wait_for_readings(panel, readings, n_before + 1)
         before = counters(home)
         home.ask(prompt="abc", max_tokens=40)
         after = counters(home)
-        panel.qtbot.waitUntil(lambda n=n_before: len(readings) >= n + 3, timeout=LIMIT_MS)
+        wait_for_readings(panel, readings, n_before + 3)
         growth = {name: after[name] - before[name] for name in before}
         spanning = [reading for reading in readings[n_before:] if made_tokens(reading.engine)]
         if len(spanning) == 1:
             panel.bridge.sampled.disconnect(readings.append)
             return spanning[0], growth
     raise AssertionError("no answer fell between two readings")
+
+
+def wait_for_readings(panel: Panel, readings: list[Reading], n: int) -> None:
+    panel.wait(lambda: len(readings) >= n)
 
 
 def made_tokens(sample: Sample | None) -> bool:
@@ -111,6 +115,8 @@ def test_the_whole_job_with_the_mouse(panel: Panel, home: RealLine) -> None:
     sample = reading.engine
     assert sample is not None
     assert sample.interval_s is not None
+    assert sample.generation_tokens_per_s is not None
+    assert sample.acceptance_rate is not None
     assert growth["generated"] == 40
     assert sample.generation_tokens_per_s == pytest.approx(growth["generated"] / sample.interval_s)
     assert sample.prompt_tokens_per_s == pytest.approx(growth["prompt"] / sample.interval_s)
@@ -127,7 +133,7 @@ def test_the_whole_job_with_the_mouse(panel: Panel, home: RealLine) -> None:
     assert answer.usage is not None
     assert answer.usage.finish_reason == "length"
     assert answer.usage.completion_tokens == 60
-    assert home.counter(COUNTERS["generated"]) - before == 60
+    panel.wait(lambda: home.counter(COUNTERS["generated"]) - before == 60)
 
     panel.click(panel.window.top_bar.button)
     panel.wait_for(RunState.STOPPED)
@@ -137,7 +143,7 @@ def test_the_whole_job_with_the_mouse(panel: Panel, home: RealLine) -> None:
 def drawn(panel: Panel, card: str, series: str, t: float, value: float) -> None:
     """Fail unless the chart of a card draws `value` at the time of a reading."""
     chart = panel.window.run_pane.grid.cards[card].chart  # type: ignore[attr-defined]
-    panel.wait(lambda: value in [pytest.approx(y, rel=1e-6) for y in chart.data(series)[1]])
+    panel.wait(lambda: any(y == pytest.approx(value) for y in chart.drawn[series][1]))
 
 
 @pytest.mark.engine
@@ -174,7 +180,7 @@ def test_a_killed_window_is_opened_again_and_used_with_the_keyboard_alone(panel:
     panel.wait(lambda: len(panel.answers) == 1, limit_ms=LIMIT_MS)
     usage = panel.answers[0].usage
     assert usage is not None
-    assert home.counter(COUNTERS["generated"]) - before == usage.completion_tokens
+    panel.wait(lambda: home.counter(COUNTERS["generated"]) - before == usage.completion_tokens)
     for key, page in ((Qt.Key.Key_2, "profiles"), (Qt.Key.Key_3, "logs"), (Qt.Key.Key_Comma, "settings")):
         qtbot.keyClick(window, key, control)
         assert window.stack.currentWidget() is window.page(page)

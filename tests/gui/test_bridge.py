@@ -32,7 +32,12 @@ def bridge(qtbot: QtBot, no_leaks: None) -> Iterator[Bridge]:
 
 def from_thread(bridge: Bridge, *events: Event) -> None:
     """Tell events from another thread, as the backend does."""
-    thread = threading.Thread(target=lambda: [bridge._from_backend(event) for event in events])
+
+    def tell() -> None:
+        for event in events:
+            bridge._from_backend(event)
+
+    thread = threading.Thread(target=tell)
     thread.start()
     thread.join()
 

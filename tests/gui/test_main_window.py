@@ -8,8 +8,16 @@ from pathlib import Path
 
 import pytest
 import shiboken6
-from PySide6.QtCore import QSize, Qt
-from PySide6.QtWidgets import QAbstractButton, QAbstractItemView, QComboBox, QLineEdit, QMainWindow, QWidget
+from PySide6.QtCore import QEvent, QObject, QSize, Qt
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QAbstractItemView,
+    QApplication,
+    QComboBox,
+    QLineEdit,
+    QMainWindow,
+    QWidget,
+)
 from pytestqt.qtbot import QtBot
 
 from backend.desk.desk import Desk
@@ -44,6 +52,38 @@ def test_every_page_opens(panel: Panel) -> None:
     for key in PAGES:
         panel.click(panel.window.rail._buttons[key])
         assert panel.window.stack.currentWidget() is panel.window.page(key)
+
+
+class Windows(QObject):
+    """Takes note of every window that is shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: list[str] = []
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() is QEvent.Type.Show and isinstance(watched, QWidget) and watched.isWindow():
+            self.shown.append(repr(watched))
+        return False
+
+
+def test_no_part_of_a_page_flashes_as_a_window(qtbot: QtBot, tmp_path: Path, no_leaks: None) -> None:
+    """It would also take the focus away from the real one."""
+    port = prepare_home(tmp_path)
+    app = QApplication.instance()
+    assert app is not None
+    windows = Windows()
+    app.installEventFilter(windows)
+    try:
+        with make_panel(qtbot, tmp_path, port=port) as panel:
+            for key in PAGES:
+                panel.window.show_page(key)
+                panel.wait(panel.window.page(key).isVisible)
+            panel.start_and_wait()
+            panel.ask("Hello")
+    finally:
+        app.removeEventFilter(windows)
+    assert len(windows.shown) == 1, windows.shown
 
 
 @pytest.mark.parametrize("answer", ["yes", "no"])
@@ -84,7 +124,7 @@ def test_a_failure_shows_its_cause_and_can_be_tried_again(panel: Panel) -> None:
     assert pane.stack.currentWidget() is pane.failure
     diagnosis = panel.bridge.run.diagnosis
     assert diagnosis is not None
-    texts = [label.text() for label in pane.failure.findChildren(main_window.QWidget) if hasattr(label, "text")]
+    texts = [label.text() for label in pane.failure.findChildren(QWidget) if hasattr(label, "text")]
     assert any(diagnosis.cause in text for text in texts if isinstance(text, str))
     pane.failure.retry_requested.emit()
     panel.wait_for(RunState.READY)

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from backend.cli import app, window
+from backend.cli import run as terminal
 from backend.errors import UserError
 
 
@@ -79,7 +80,7 @@ def test_the_demo_runs_in_the_terminal_otherwise(
     if arguments != ["demo"]:
         monkeypatch.setenv("QT_QPA_PLATFORM", "offscreen")
     runs: list[dict[str, object]] = []
-    monkeypatch.setattr(window.terminal, "run", lambda profile, **options: runs.append({"profile": profile, **options}))
+    monkeypatch.setattr(terminal, "run", lambda profile, **options: runs.append({"profile": profile, **options}))
     result = CliRunner().invoke(app, arguments)
     assert result.exception is None
     assert opened == []

@@ -1,4 +1,4 @@
-"""The Logs page on a real backend: runs on disk, lines as they are written, filter, pause, copy, the line of a failure."""
+"""The Logs page on a real backend: runs on disk, lines as they are written, filter, pause, copy, a failure's line."""
 
 import shutil
 import threading
@@ -315,8 +315,8 @@ def test_every_control_has_a_name_a_tooltip_and_a_place_in_the_order(pane: LogsP
         assert control.toolTip(), control
     order: list[QWidget] = []
     bar = pane.toolbar
-    widget: QWidget = bar.runs
-    while widget.nextInFocusChain() is not bar.runs:
+    widget: QWidget | None = bar.runs
+    while widget is not None and widget not in order:
         order.append(widget)
         widget = widget.nextInFocusChain()
     wanted = [bar.runs, bar.levels, bar.filter, bar.regex, bar.follow, bar.copy, bar.folder, pane.view]

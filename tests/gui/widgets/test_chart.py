@@ -65,6 +65,15 @@ def test_the_plot_gets_the_values_with_their_gaps(chart: Chart) -> None:
     assert list(chart._items["b"].getData()[1][[0, 4]]) == [0, 0]
 
 
+def test_extremes_have_no_area_and_readings_have_one(chart: Chart) -> None:
+    item = chart._items["a"]
+    for n_points, level in ((100, 0), (1000, None), (200, 0)):
+        chart.draw({"a": (np.linspace(-300, 0, n_points), np.ones(n_points))})
+        assert item.opts["fillLevel"] == level
+        assert len(item.getData()[0]) <= max(chart.width(), 320)
+    assert chart._items["b"].opts["fillLevel"] is None
+
+
 def test_a_value_between_gaps_is_a_dot(chart: Chart) -> None:
     x = np.arange(-5.0, 1)
     y = np.array([1.0, math.nan, 2, math.nan, 3, 4])
