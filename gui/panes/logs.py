@@ -115,7 +115,7 @@ class LogsPane(QWidget):
         self.news.ensurePolished()
         foot.addStrut(self.news.sizeHint().height())
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(16, 14, 16, 8)
+        layout.setContentsMargins(0, 4, 0, 0)
         layout.setSpacing(12)
         layout.addWidget(self.toolbar)
         layout.addWidget(card, 1)

@@ -67,7 +67,7 @@ class SettingsPane(QWidget):
         column.setLayout(self._column)
         middle = QWidget()
         row = QHBoxLayout(middle)
-        row.setContentsMargins(16, 14, 16, 16)
+        row.setContentsMargins(0, 4, 0, 4)
         row.addStretch(1)
         row.addWidget(column, 1000)
         row.addStretch(1)

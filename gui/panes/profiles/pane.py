@@ -71,7 +71,7 @@ class ProfilesPane(QWidget):
         right.addWidget(self.command, 1)
         right.addWidget(self.actions_card)
         layout = QHBoxLayout(self)
-        layout.setContentsMargins(16, 12, 16, 12)
+        layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(12)
         layout.addWidget(self.sidebar)
         middle = QVBoxLayout()
