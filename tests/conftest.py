@@ -126,4 +126,5 @@ def tiny_models(engine_python: Path, tmp_path_factory: pytest.TempPathFactory) -
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of `make soak`."""
     parser.addoption("--soak-starts", type=int, default=3, help="how often the soak starts an engine")
+    parser.addoption("--open-close", type=int, default=1, help="how often a window is closed in each state")
     parser.addoption("--soak-seed", type=int, default=1, help="which processes the soak kills")
