@@ -2,7 +2,7 @@
 
 import argparse
 import contextlib
-import os
+import gc
 import signal
 import socket
 import sys
@@ -68,6 +68,7 @@ def main(argv: Sequence[str]) -> int:
         with _signals(window):
             bridge.start()
             window.show()
+            gc.freeze()  # what is loaded now stays, so no later collection has to look through it
             if options.start:
                 QTimer.singleShot(0, window, lambda: window.start_profile(options.start))
             return app.exec()
@@ -115,7 +116,3 @@ def _signals(window: MainWindow) -> Iterator[None]:
         notifier.setEnabled(False)
         reader.close()
         writer.close()
-
-
-if os.environ.get("QT_QPA_PLATFORM") == "offscreen":  # the platform has no fonts of its own and says so each time
-    os.environ.setdefault("QT_QPA_FONTDIR", str(paths.shipped("assets") / "fonts"))

@@ -73,11 +73,6 @@ class Bridge(QObject):
         self._thread.start()
         self.call(self, self.desk.begin(), done=lambda _: self.began.emit())
 
-    @property
-    def is_running(self) -> bool:
-        """Whether calls can be made."""
-        return self._thread.is_alive() and not self._closed
-
     # ---- window to backend -----------------------------------------------------------------------------------
 
     def call(

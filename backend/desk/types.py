@@ -25,7 +25,6 @@ class RunView:
         stalled_s: length of the last stall, None if there was none.
         diagnosis: why it failed, None unless FAILED.
         left_behind: what could not be ended, in words.
-        supervised_by: pid of another process that supervises it; None when we do.
         restart_needed: the profile was changed since the engine was started.
         measured_note: what its profile was measured to do, in words; "" if it was not measured.
     """
@@ -48,7 +47,6 @@ class RunView:
     stalled_s: float | None = None
     diagnosis: Diagnosis | None = None
     left_behind: str = ""
-    supervised_by: int | None = None
     restart_needed: bool = False
     measured_note: str = ""
 

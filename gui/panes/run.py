@@ -99,6 +99,7 @@ class RunPane(QWidget):
         self.grid.order_changed.connect(self._on_order_changed)
         self.failure.retry_requested.connect(self.retry_requested)
         self.failure.log_requested.connect(self.log_requested)
+        self.failure.dismissed.connect(self._on_failure_dismissed)
         bridge.run_changed.connect(self._on_run_changed)
         bridge.sampled.connect(self._on_sampled)
         self._restore()
@@ -263,6 +264,9 @@ class RunPane(QWidget):
         card = self.sender()
         assert isinstance(card, ChartCard)
         self._store.setValue(f"run/view/{card.key}", index)
+
+    def _on_failure_dismissed(self) -> None:
+        self._bridge.call(self, self._bridge.desk.runs.forget_failure())
 
     def _on_splitter_moved(self) -> None:
         self._store.setValue("run/chat_width", self._splitter.sizes()[1])

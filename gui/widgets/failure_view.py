@@ -19,10 +19,12 @@ class FailureView(QWidget):
     Signals:
         retry_requested: start the same profile again.
         log_requested(int | None): show the log, at that line if one is known.
+        dismissed: go back to the charts.
     """
 
     retry_requested = Signal()
     log_requested = Signal(object)
+    dismissed = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -56,6 +58,11 @@ class FailureView(QWidget):
         self.copy.setAccessibleName("Copy the cause")
         self.copy.setToolTip("Copy the cause to the clipboard")
         self.copy.clicked.connect(self._on_copy)
+        self.dismiss = QPushButton("Back to the charts", self)
+        self.dismiss.setProperty("kind", "quiet")
+        self.dismiss.setAccessibleName("Back to the charts")
+        self.dismiss.setToolTip("Close this; the log stays on the Logs page")
+        self.dismiss.clicked.connect(self.dismissed)
         for button in (self.retry, self.show_log, self.copy):
             button.setIconSize(QSize(_ICON_PX, _ICON_PX))
 
@@ -73,6 +80,7 @@ class FailureView(QWidget):
         for button in (self.retry, self.show_log, self.copy):
             buttons.addWidget(button)
         buttons.addStretch(1)
+        buttons.addWidget(self.dismiss)
         frame = QFrame(self)
         frame.setProperty("card", True)
         frame.setMaximumWidth(_WIDEST)

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QPushButton, QSizePolicy, QWidget
 
 from backend.desk.types import ProfileEntry, RunView
 from backend.events import RunState
-from gui.theme import code_font, icon, theme
+from gui.theme import code_font, icon, text_font, theme
+from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.state_pill import StatePill
 
 HEIGHT_PX = 60
@@ -45,17 +46,9 @@ class TopBar(QFrame):
         self.button.setMinimumWidth(88)
         self.button.clicked.connect(self._on_clicked)
         self.pill = StatePill()
-        self.words = QLabel()
-        self.words.setProperty("role", "muted")
-        self.words.setAccessibleName("Time and engine")
-        self.words.setMinimumWidth(40)
-        self.words.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
-        self.endpoint = QLabel()
-        self.endpoint.setProperty("role", "muted")
-        self.endpoint.setFont(code_font(12))
-        self.endpoint.setAccessibleName("Address for clients")
-        self.endpoint.setToolTip("Address for clients that speak the OpenAI API")
-        self.endpoint.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.words = ElidedLabel("", font=text_font(), mode=Qt.TextElideMode.ElideRight)
+        self.endpoint = ElidedLabel("", font=code_font(12))
+        self.endpoint.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self.copy = QPushButton("Copy")
         self.copy.setAccessibleName("Copy the address")
         self.copy.setToolTip("Copy the address for clients (Ctrl+Shift+C)")
@@ -104,7 +97,7 @@ class TopBar(QFrame):
         self.profiles.setEnabled(not view.is_live)
         if view.profile and view.profile != before.profile:
             self.choose(view.profile)
-        self.endpoint.setText(view.url if view.is_live else "")
+        self.endpoint.show_text(view.url if view.is_live else "")
         self.copy.setVisible(bool(view.url) and view.is_live)
         self._paint()
         self.tick()
@@ -121,9 +114,8 @@ class TopBar(QFrame):
         if view.restart_needed:
             parts.append("restart to apply the changed profile")
         words = " \N{MIDDLE DOT} ".join(parts)
-        if words != self.words.text():
-            self.words.setText(words)
-            self.words.setToolTip(words)
+        if words != self.words.text:
+            self.words.show_text(words)
 
     def _paint(self) -> None:
         live = self._view.is_live

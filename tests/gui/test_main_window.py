@@ -37,7 +37,7 @@ def test_start_watch_chat_and_stop_with_the_mouse(panel: Panel) -> None:
     panel.wait(lambda: window.run_pane.stack.currentWidget() is window.run_pane.startup)
     panel.wait_for(RunState.READY)
     traces = Traces.of_listener(panel.port)
-    assert window.top_bar.endpoint.text() == f"http://127.0.0.1:{panel.port}/v1"
+    assert window.top_bar.endpoint.text == f"http://127.0.0.1:{panel.port}/v1"
     answer = panel.ask("Hello there")
     assert answer.usage is not None
     assert answer.usage.completion_tokens == 48, "as many as the fake answers with"
@@ -126,8 +126,21 @@ def test_a_failure_shows_its_cause_and_can_be_tried_again(panel: Panel) -> None:
     assert diagnosis is not None
     texts = [label.text() for label in pane.failure.findChildren(QWidget) if hasattr(label, "text")]
     assert any(diagnosis.cause in text for text in texts if isinstance(text, str))
-    pane.failure.retry_requested.emit()
+    panel.click(pane.failure.retry)
     panel.wait_for(RunState.READY)
+
+
+def test_a_failure_can_be_put_away_and_its_log_looked_at(panel: Panel) -> None:
+    panel.start_and_wait()
+    os.kill(Traces.of_listener(panel.port).session, signal.SIGKILL)
+    panel.wait_for(RunState.FAILED)
+    pane = panel.window.run_pane
+    panel.click(pane.failure.show_log)
+    assert panel.window.stack.currentWidget() is panel.window.page("logs")
+    panel.window.show_page("run")
+    panel.click(pane.failure.dismiss)
+    panel.wait_for(RunState.STOPPED)
+    assert pane.stack.currentWidget() is pane.grid
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from PySide6.QtTest import QTest
 
+from backend.desk.types import ChatSettings
 from backend.events import RunState
 from gui import theme
 from tests.tools.stage import Stage, application, complete, private_home
@@ -75,6 +76,7 @@ def _all(folder: Path, home: Path) -> int:
     if stage.bridge.run.state is RunState.FAILED:
         sys.stderr.write(f"{stage.bridge.run.diagnosis}\n")
         return 1
+    _short_answers(stage)
     _load(stage, _LOAD_S)
     stage.ask(_QUESTION)
     _work_on(stage)
@@ -145,6 +147,13 @@ def _failed(folder: Path, home: Path) -> int:
     camera.both("failed")
     stage.close()
     return 0
+
+
+def _short_answers(stage: Stage) -> None:
+    """Let the small model not ramble to the end of its context."""
+    wanted = ChatSettings(temperature=0.0, max_tokens=150)
+    stage.bridge.call(stage.window, stage.bridge.desk.chat.change_settings(wanted))
+    stage.wait(lambda: stage.chat.settings == wanted, "the settings of the chat")
 
 
 def _load(stage: Stage, seconds: float) -> None:

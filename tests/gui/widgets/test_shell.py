@@ -68,7 +68,7 @@ def test_the_address_is_copied(qtbot: QtBot) -> None:
     qtbot.mouseClick(made.copy, LEFT)
     assert QGuiApplication.clipboard().text() == "http://127.0.0.1:4567/v1"
     made.show_run(RunView())
-    assert made.endpoint.text() == ""
+    assert made.endpoint.text == ""
     assert made.copy.isHidden()
 
 
@@ -77,7 +77,7 @@ def test_the_time_runs_from_ready(qtbot: QtBot) -> None:
     made.show_run(
         RunView(state=RunState.READY, run_id="r", started_at=0.0, ready_at=time.time() - 4330, engine="vllm 0.32.0")
     )
-    assert made.words.text() == "1 h 12 min \N{MIDDLE DOT} vllm 0.32.0"
+    assert made.words.text == "1 h 12 min \N{MIDDLE DOT} vllm 0.32.0"
 
 
 @pytest.mark.parametrize(
