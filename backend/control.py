@@ -133,7 +133,7 @@ class Control:
     async def adopt(self, folder: RunFolder, *, on_change: Callable[[Supervisor], None]) -> Supervisor | None:
         """Supervise an engine that was left running; None when somebody else does, or it has died."""
         record = folder.record()
-        usual = self._usual(record.profile) if record else {}
+        usual = await asyncio.to_thread(self._usual, record.profile) if record else {}
         return await Supervisor.adopt(folder, settings=self.settings, usual=usual, on_change=on_change)
 
     def leftovers(self) -> list[Leftover]:
@@ -225,15 +225,19 @@ class Control:
             async for sample in readings:
                 if run.state in ENDED:
                     return
-                current = sampler.reading if sample.requests_running is not None else None
-                run.observe(
-                    current.counters if current else None,
-                    requests_outstanding=bool((sample.requests_running or 0) + (sample.requests_waiting or 0)),
-                )
+                self.observe(run, sampler, sample)
                 machine = host.read()
                 history.append(sample)
                 history.append_host(machine)
                 yield sample, machine
+
+    def observe(self, run: Supervisor, sampler: Sampler, sample: Sample) -> None:
+        """Let a supervisor know from a reading whether the engine's counters still move."""
+        current = sampler.reading if sample.requests_running is not None else None
+        run.observe(
+            current.counters if current else None,
+            requests_outstanding=bool((sample.requests_running or 0) + (sample.requests_waiting or 0)),
+        )
 
 
 def _is_built(files: ModelFiles) -> bool:

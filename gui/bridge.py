@@ -2,7 +2,9 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -82,11 +84,13 @@ class Bridge(QObject):
         *,
         done: Callable[[T], None] | None = None,
         failed: Callable[[UserError], None] | None = None,
+        always: Callable[[], None] | None = None,
     ) -> concurrent.futures.Future[T] | None:
         """Run a coroutine of the desk in the backend; its result comes back on the main thread.
 
         Nothing comes back once `owner` is gone. Errors that a person can fix go to `failed`, or to `call_failed`
-        where that is not given; a bug is raised on the main thread, where the crash handler sees it.
+        where that is not given; a bug is raised on the main thread, where the crash handler sees it. `always` is
+        called last, whatever happened, also when the work was cancelled.
 
         Returns:
             Something whose `cancel()` ends the work, None when the bridge is closed.
@@ -99,25 +103,36 @@ class Bridge(QObject):
 
         def deliver() -> None:
             self._calls.discard(future)
-            if future.cancelled() or not shiboken6.isValid(owner):
+            if not shiboken6.isValid(owner):
                 return
-            error = future.exception()
-            if error is None:
-                if done is not None:
-                    done(future.result())
-            elif isinstance(error, UserError):
-                (failed or self.call_failed.emit)(error)
-            elif isinstance(error, OSError):
-                place = f": {error.filename}" if error.filename else ""
-                words = UserError(
-                    f"The system refused{place}: {error.strerror or error}.", "Check space and permissions."
-                )
-                (failed or self.call_failed.emit)(words)
-            else:
-                raise error
+            try:
+                if not future.cancelled():
+                    self._deliver(future, done, failed)
+            finally:
+                if always is not None:
+                    always()
 
         future.add_done_callback(lambda _: self._put(deliver))
         return future
+
+    def _deliver(
+        self,
+        future: concurrent.futures.Future[T],
+        done: Callable[[T], None] | None,
+        failed: Callable[[UserError], None] | None,
+    ) -> None:
+        error = future.exception()
+        if error is None:
+            if done is not None:
+                done(future.result())
+        elif isinstance(error, UserError):
+            (failed or self.call_failed.emit)(error)
+        elif isinstance(error, OSError):
+            place = f": {error.filename}" if error.filename else ""
+            words = UserError(f"The system refused{place}: {error.strerror or error}.", "Check space and permissions.")
+            (failed or self.call_failed.emit)(words)
+        else:
+            raise error
 
     # ---- backend to window -----------------------------------------------------------------------------------
 
@@ -157,11 +172,18 @@ class Bridge(QObject):
                 newest_run = item
                 continue
             if newest_run is not None and callable(item):  # an answer must not be older than the state
-                self._show_run(newest_run)
+                self._safely(self._show_run, newest_run)
                 newest_run = None
-            self._hand_on(item)
+            self._safely(self._hand_on, item)
         if newest_run is not None:
-            self._show_run(newest_run)
+            self._safely(self._show_run, newest_run)
+
+    def _safely(self, act: Callable[[T], None], item: T) -> None:
+        """Hand one thing on; a bug in who takes it must not cost the others of this tick."""
+        try:
+            act(item)
+        except Exception:  # noqa: BLE001 - the crash handler writes it down
+            sys.excepthook(*sys.exc_info())
 
     def _show_run(self, view: RunView) -> None:
         self.run = view
@@ -202,13 +224,29 @@ class Bridge(QObject):
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()
 
+    def end(self, ended: Callable[[], None]) -> None:
+        """End the thread without waiting for it; the desk must have been closed before. `ended` is called then."""
+        self._closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._timer.stop()
+        self._queue.clear()
+        watch = QTimer(self)
+        watch.setInterval(_TICK_MS)
+
+        def look() -> None:
+            if not self._thread.is_alive():
+                watch.stop()
+                ended()
+
+        watch.timeout.connect(look)
+        watch.start()
+
     def close(self) -> None:
-        """End the thread; the desk must have been closed before. Safe to call twice."""
-        if self._closed:
-            return
+        """End the thread and wait for it, where there is no event loop any more. Safe to call twice."""
         self._closed = True
         if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            with contextlib.suppress(RuntimeError):  # it ends just now
+                self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
         elif not self._loop.is_closed():
             self._loop.close()

@@ -1,15 +1,16 @@
 """Closing the window: what becomes of the engine, then an end in stages that never blocks and runs once."""
 
-import logging
+from functools import partial
 
 from PySide6.QtCore import QObject, QTimer, Signal
 from PySide6.QtWidgets import QWidget
 
-from backend.errors import UserError
+from backend.events import RunState
 from gui.bridge import Bridge
-from gui.widgets.choice_dialog import Answer, ChoiceDialog
+from gui.widgets.choice_dialog import Answer, ChoiceDialog, DialogSlot
 
-log = logging.getLogger(__name__)
+# Only an engine that is there can be left: before the spawn there is none, and one that is being ended will end.
+_CAN_BE_LEFT = (RunState.STARTING, RunState.READY, RunState.UNRESPONSIVE)
 
 
 class Closing(QObject):
@@ -28,7 +29,13 @@ class Closing(QObject):
         self._bridge = bridge
         self._window = window
         self._is_closing = False
-        self.dialog: ChoiceDialog | None = None
+        self._leaves_engine = False
+        self._slot = DialogSlot()
+
+    @property
+    def dialog(self) -> ChoiceDialog | None:
+        """The question that is open."""
+        return self._slot.dialog
 
     @property
     def is_closing(self) -> bool:
@@ -36,24 +43,28 @@ class Closing(QObject):
         return self._is_closing
 
     def ask(self, *, unsaved: tuple[str, ...] = ()) -> None:
-        """Close after asking what must be asked; while the end has begun, kill at once what it waits for."""
+        """Close after asking what must be asked; once the end has begun, do not wait for the engine any longer."""
         if self._is_closing:
-            self._bridge.call(self, self._bridge.desk.runs.stop())
-            return
-        if self.dialog is not None:
+            self._hurry()
+        elif self.dialog is not None:
             self.dialog.raise_()
-            return
-        if unsaved:
+        elif unsaved:
             self._ask_unsaved(unsaved)
         else:
-            self._ask_engine()
+            self._ask_install()
 
     def close_now(self) -> None:
         """Close without asking, as a signal wants it: the engine ends unless the settings leave it running."""
         if self._is_closing:
+            self._hurry()
+        else:
+            self._begin(leave_running=self._bridge.desk.settings.on_close == "leave")
+
+    def _hurry(self) -> None:
+        if not self._leaves_engine:
             self._bridge.call(self, self._bridge.desk.runs.stop())
-            return
-        self._begin(leave_running=self._bridge.desk.settings.on_close == "leave")
+
+    # ---- questions ---------------------------------------------------------------------------------------------
 
     def _ask_unsaved(self, unsaved: tuple[str, ...]) -> None:
         dialog = ChoiceDialog(
@@ -62,67 +73,82 @@ class Closing(QObject):
             text=f"Not saved: {', '.join(unsaved)}. Closing loses the changes.",
             answers=[Answer("lose", "Close and lose them", "danger"), Answer("cancel", "Cancel")],
         )
-        dialog.chosen.connect(lambda key: self._ask_engine() if key == "lose" else None)
-        self._open(dialog)
+        dialog.chosen.connect(self._on_unsaved_answer)
+        self._slot.open(dialog)
+
+    def _on_unsaved_answer(self, key: str) -> None:
+        if key == "lose":
+            self._ask_install()
+
+    def _ask_install(self) -> None:
+        installing = self._bridge.desk.engines.installing
+        if not installing:
+            self._ask_engine()
+            return
+        dialog = ChoiceDialog(
+            self._window,
+            title="An install is running",
+            text=f"{installing} is being installed. Closing cancels it; the next install begins anew.",
+            answers=[Answer("cancel-install", "Cancel it and close", "danger"), Answer("cancel", "Go on installing")],
+        )
+        dialog.chosen.connect(self._on_install_answer)
+        self._slot.open(dialog)
+
+    def _on_install_answer(self, key: str) -> None:
+        if key == "cancel-install":
+            self._ask_engine()
 
     def _ask_engine(self) -> None:
-        wish = self._bridge.desk.settings.on_close
-        if not self._bridge.run.is_live:
+        run, wish = self._bridge.run, self._bridge.desk.settings.on_close
+        if run.state not in _CAN_BE_LEFT:
             self._begin(leave_running=False)
-        elif wish != "ask":
+            return
+        if wish != "ask":
             self._begin(leave_running=wish == "leave")
-        else:
-            run = self._bridge.run
-            dialog = ChoiceDialog(
-                self._window,
-                title="An engine is running",
-                text=(
-                    f"{run.title or 'The engine'} is {run.state.lower()}. "
-                    "Left running, it keeps its memory, and the next window takes it over."
-                ),
-                answers=[
-                    Answer("stop", "Stop it and close", "primary"),
-                    Answer("leave", "Leave it running"),
-                    Answer("cancel", "Cancel"),
-                ],
-            )
-            dialog.chosen.connect(self._on_engine_answer)
-            self._open(dialog)
+            return
+        dialog = ChoiceDialog(
+            self._window,
+            title="An engine is running",
+            text=(
+                f"{run.title or 'The engine'} is {_WORDS[run.state]}. "
+                "Left running, it keeps its memory, and the next window takes it over."
+            ),
+            answers=[
+                Answer("stop", "Stop it and close", "primary"),
+                Answer("leave", "Leave it running"),
+                Answer("cancel", "Cancel"),
+            ],
+        )
+        dialog.chosen.connect(self._on_engine_answer)
+        self._slot.open(dialog)
 
     def _on_engine_answer(self, key: str) -> None:
         if key != "cancel":
             self._begin(leave_running=key == "leave")
-
-    def _open(self, dialog: ChoiceDialog) -> None:
-        self.dialog = dialog
-        dialog.destroyed.connect(self._on_dialog_gone)
-        dialog.open()
-
-    def _on_dialog_gone(self) -> None:
-        self.dialog = None
 
     # ---- the stages ------------------------------------------------------------------------------------------
 
     def _begin(self, *, leave_running: bool) -> None:
         if self._is_closing:
             return
-        self._is_closing = True
-        if self.dialog is not None:
-            self.dialog.close()
+        self._is_closing, self._leaves_engine = True, leave_running
+        self._slot.close()
         live = self._bridge.run.is_live
         self.began.emit("Stopping the engine; close again to kill it at once." if live and not leave_running else "")
         # Each stage in a turn of its own: the dialog that asked may still be on the stack.
-        QTimer.singleShot(0, self, lambda: self._end_backend(leave_running=leave_running))
+        QTimer.singleShot(0, self, partial(self._end_backend, leave_running))
 
-    def _end_backend(self, *, leave_running: bool) -> None:
+    def _end_backend(self, leave_running: bool) -> None:
         work = self._bridge.desk.close(leave_running=leave_running)
-        if self._bridge.call(self, work, done=lambda _: self._end_thread(), failed=self._on_failed) is None:
+        if self._bridge.call(self, work, always=self._end_thread) is None:
             self._end_thread()
 
-    def _on_failed(self, error: UserError) -> None:
-        log.error("The backend did not end well: %s", error)
-        self._end_thread()
-
     def _end_thread(self) -> None:
-        self._bridge.close()
-        QTimer.singleShot(0, self, self.finished.emit)
+        self._bridge.end(self.finished.emit)
+
+
+_WORDS = {
+    RunState.STARTING: "starting",
+    RunState.READY: "running",
+    RunState.UNRESPONSIVE: "running but does not respond",
+}

@@ -1,12 +1,14 @@
 """From a click on Start to a running engine: asks what must be asked, and says what stands against it."""
 
+from functools import partial
+
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QWidget
 
 from backend.desk.types import Question, StartAnswer
 from backend.errors import UserError
 from gui.bridge import Bridge
-from gui.widgets.choice_dialog import Answer, ChoiceDialog
+from gui.widgets.choice_dialog import Answer, ChoiceDialog, DialogSlot
 
 
 class Launcher(QObject):
@@ -21,35 +23,65 @@ class Launcher(QObject):
     warned = Signal(str)
 
     def __init__(self, bridge: Bridge, window: QWidget, *, agreed: frozenset[str] = frozenset()) -> None:
-        """Ask in dialogs of `window`; `agreed` are keys of questions that were answered before."""
+        """Ask in dialogs of `window`; `agreed` are keys of questions that the first start need not ask."""
         super().__init__(window)
         self._bridge = bridge
         self._window = window
         self._agreed = agreed
-        self._name = ""
-        self.dialog: ChoiceDialog | None = None
+        self._slot = DialogSlot()
+        self.enabled = True
+
+    @property
+    def dialog(self) -> ChoiceDialog | None:
+        """The question that is open."""
+        return self._slot.dialog
 
     def start(self, name: str) -> None:
         """Start the engine of a profile."""
-        self._name = name
-        self._ask_backend(self._agreed)
+        agreed, self._agreed = self._agreed, frozenset()
+        self._ask_backend(name, agreed)
 
     def restart(self, name: str) -> None:
-        """End the engine that runs, then start that of a profile."""
-        self._bridge.call(self, self._bridge.desk.runs.stop(), done=lambda _: self.start(name))
+        """End the engine that runs, then start that of a profile; asks first if it is another profile's."""
+        run = self._bridge.run
+        if run.profile == name:
+            self._stop_and_start(name)
+            return
+        dialog = ChoiceDialog(
+            self._window,
+            title="Another engine is running",
+            text=f"{run.title or 'The engine'} must be stopped before {name} can start.",
+            answers=[Answer("stop", "Stop it and start", "danger"), Answer("no", "Cancel")],
+        )
+        dialog.chosen.connect(partial(self._on_restart_answer, name))
+        self._slot.open(dialog)
 
-    def _ask_backend(self, agreed: frozenset[str]) -> None:
-        work = self._bridge.desk.runs.start(self._name, agreed)
-        self._bridge.call(self, work, done=lambda answer: self._on_answer(answer, agreed), failed=self._on_failed)
+    def disable(self) -> None:
+        """Start nothing any more, and put an open question away."""
+        self.enabled = False
+        self._slot.close()
+
+    def _on_restart_answer(self, name: str, key: str) -> None:
+        if key == "stop":
+            self._stop_and_start(name)
+
+    def _stop_and_start(self, name: str) -> None:
+        if self.enabled:
+            self._bridge.call(self, self._bridge.desk.runs.stop(), done=lambda _: self.start(name))
+
+    def _ask_backend(self, name: str, agreed: frozenset[str]) -> None:
+        if self.enabled:
+            work = self._bridge.desk.runs.start(name, agreed)
+            self._bridge.call(self, work, done=partial(self._on_answer, name, agreed), failed=self._on_failed)
 
     def _on_failed(self, error: UserError) -> None:
         self.refused.emit(error.message, error.what_to_do)
 
-    def _on_answer(self, answer: StartAnswer, agreed: frozenset[str]) -> None:
+    def _on_answer(self, name: str, agreed: frozenset[str], answer: StartAnswer) -> None:
         if answer.blocking:
             self._show_blocking(answer)
         elif answer.questions:
-            self._ask(answer.questions[0], agreed)
+            self._ask(name, answer.questions[0], agreed)
         elif answer.started and answer.warnings:
             self.warned.emit("\n".join(f"{finding.what} {finding.fix}".rstrip() for finding in answer.warnings))
 
@@ -57,24 +89,20 @@ class Launcher(QObject):
         text = "\n\n".join(
             "\n".join(part for part in (finding.what, finding.why, finding.fix) if part) for finding in answer.blocking
         )
-        self._open(
+        self._slot.open(
             ChoiceDialog(self._window, title="This cannot start yet", text=text, answers=[Answer("ok", "Close")])
         )
 
-    def _ask(self, question: Question, agreed: frozenset[str]) -> None:
+    def _ask(self, name: str, question: Question, agreed: frozenset[str]) -> None:
         dialog = ChoiceDialog(
             self._window,
             title=question.title,
             text=question.text,
             answers=[Answer("yes", question.yes, "primary"), Answer("no", "Cancel")],
         )
-        dialog.chosen.connect(lambda key: self._ask_backend(agreed | {question.key}) if key == "yes" else None)
-        self._open(dialog)
+        dialog.chosen.connect(partial(self._on_question_answer, name, agreed | {question.key}))
+        self._slot.open(dialog)
 
-    def _open(self, dialog: ChoiceDialog) -> None:
-        self.dialog = dialog
-        dialog.destroyed.connect(self._on_dialog_gone)
-        dialog.open()
-
-    def _on_dialog_gone(self) -> None:
-        self.dialog = None
+    def _on_question_answer(self, name: str, agreed: frozenset[str], key: str) -> None:
+        if key == "yes":
+            self._ask_backend(name, agreed)

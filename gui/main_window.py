@@ -1,5 +1,6 @@
 """The window: top bar, rail, pages and status bar, and what connects them."""
 
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QEvent, QSettings, Qt, QUrl, Signal
@@ -17,7 +18,7 @@ from gui.panes.logs import LogsPane
 from gui.panes.profiles import ProfilesPane
 from gui.panes.run import RunPane
 from gui.panes.settings import SettingsPane
-from gui.widgets.choice_dialog import Answer, ChoiceDialog
+from gui.widgets.choice_dialog import Answer, ChoiceDialog, DialogSlot
 from gui.widgets.leftovers_dialog import LeftoversDialog
 from gui.widgets.notice_bar import NoticeBar
 from gui.widgets.rail import Rail
@@ -47,9 +48,10 @@ class MainWindow(QMainWindow):
         self._bridge = bridge
         self._store = store
         self._pages: dict[str, QWidget] = {}
-        self._wanted = ""  # what is to be started as soon as the profiles are known
+        self._wanted = ""  # what is to be started once the backend has looked around
+        self._has_begun = False
         self.leftovers: LeftoversDialog | None = None
-        self.crash_dialog: ChoiceDialog | None = None
+        self._crash_slot = DialogSlot()
         self.launcher = Launcher(bridge, self, agreed=agreed)
         self.closing = Closing(bridge, self)
         self.top_bar = TopBar()
@@ -123,7 +125,9 @@ class MainWindow(QMainWindow):
             ("Ctrl+Q", self.close),
             ("Ctrl+L", self._on_focus_chat),
         ):
-            QShortcut(QKeySequence(keys), self).activated.connect(slot)
+            shortcut = QShortcut(QKeySequence(keys), self)
+            shortcut.setAutoRepeat(False)  # a key that is held must not start, stop and kill in turn
+            shortcut.activated.connect(slot)
 
     def _add_page(self, key: str, page: QWidget) -> None:
         self._pages[key] = page
@@ -177,11 +181,14 @@ class MainWindow(QMainWindow):
     # ---- the run -------------------------------------------------------------------------------------------------
 
     def start_profile(self, name: str) -> None:
-        """Start a profile; BEST_DEMO is the shipped demo that pays best."""
+        """Start a profile unless something runs; BEST_DEMO is the shipped demo that pays best."""
+        if not self._has_begun:  # an engine that was left running comes first
+            self._wanted = name
+            return
         if name == BEST_DEMO:
             self._bridge.call(self, self._bridge.desk.profiles.default(), done=self.start_profile)
             return
-        if self._bridge.run.is_live:
+        if self._bridge.run.is_live or self.closing.is_closing:
             return
         self._store.setValue("window/profile", name)
         self.notice.clear()
@@ -194,7 +201,9 @@ class MainWindow(QMainWindow):
         self._bridge.call(self, self._bridge.desk.runs.stop())
 
     def raise_and_start(self, name: str) -> None:
-        """Come to the front for a second start of the program."""
+        """Come to the front for a second start of the program; a window that closes does not."""
+        if self.closing.is_closing:
+            return
         if self.isMinimized():
             self.showNormal()
         self.show()
@@ -204,8 +213,6 @@ class MainWindow(QMainWindow):
             self.start_profile(name)
 
     def _on_start_from_profiles(self, name: str) -> None:
-        self.show_page("run")
-        self.top_bar.choose(name)
         if self._bridge.run.is_live:
             self.launcher.restart(name)
         else:
@@ -244,6 +251,9 @@ class MainWindow(QMainWindow):
     # ---- leftovers -------------------------------------------------------------------------------------------------
 
     def _on_began(self) -> None:
+        self._has_begun = True
+        if self._wanted:
+            self.start_profile(self._wanted)
         self._bridge.call(self, self._bridge.desk.runs.leftovers(), done=self._show_leftovers)
 
     def _show_leftovers(self, leftovers: tuple[LeftoverView, ...]) -> None:
@@ -300,17 +310,17 @@ class MainWindow(QMainWindow):
             ),
             answers=[Answer("folder", "Open the folder", "primary"), Answer("close", "Close")],
         )
-        dialog.chosen.connect(
-            lambda key: (
-                QDesktopServices.openUrl(QUrl.fromLocalFile(str(Path(file).parent))) if key == "folder" else None
-            )
-        )
-        dialog.destroyed.connect(self._on_crash_dialog_gone)
-        self.crash_dialog = dialog
-        dialog.open()
+        dialog.chosen.connect(partial(self._on_crash_answer, Path(file).parent))
+        self._crash_slot.open(dialog)
 
-    def _on_crash_dialog_gone(self) -> None:
-        self.crash_dialog = None
+    @property
+    def crash_dialog(self) -> ChoiceDialog | None:
+        """What tells of a crash, None while there is nothing to tell."""
+        return self._crash_slot.dialog
+
+    def _on_crash_answer(self, folder: Path, key: str) -> None:
+        if key == "folder":
+            QDesktopServices.openUrl(QUrl.fromLocalFile(str(folder)))
 
     # ---- keyboard ----------------------------------------------------------------------------------------------------
 
@@ -338,6 +348,10 @@ class MainWindow(QMainWindow):
 
     def _on_closing(self, words: str) -> None:
         self._store.setValue("window/geometry", self.saveGeometry())
+        self.launcher.disable()
+        self._crash_slot.close()
+        if self.leftovers is not None:
+            self.leftovers.close()
         self.stack.setEnabled(False)
         self.top_bar.setEnabled(False)
         self.rail.setEnabled(False)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from backend.telemetry.sampler import Sampler
 log = logging.getLogger(__name__)
 
 _HIDDEN_INTERVAL_S = 5.0
+_LEAST_GAP_S = 0.25
 _SECOND_READING_S = 0.5  # rates need two readings, and nobody wants to wait a whole interval for the first
 
 
@@ -50,6 +51,9 @@ class Desk:
         self._changing = asyncio.Lock()
         self._wake = asyncio.Event()
         self._sampling: asyncio.Task[None] | None = None
+        self._host = HostReader()
+        self._sampled: Supervisor | None = None
+        self._sampler: Sampler | None = None
 
     @property
     def settings(self) -> settings.Settings:
@@ -59,28 +63,36 @@ class Desk:
     async def begin(self) -> None:
         """Take over the engine that an earlier window left running, and sample from now on."""
         self._sampling = asyncio.create_task(self._sample())
-        self.runs.on_changed(self._wake.set)
+        self.runs.on_changed(self._on_run_changed)
         self.runs.on_changed(self._follow_log)
         await self.chat.load()
         await self.runs.adopt_left_running()
 
     async def close(self, *, leave_running: bool) -> None:
-        """End everything: the engine too, unless it is left running."""
-        await self.chat.stop()
-        await self.engines.cancel_install()
-        if leave_running:
-            await self.runs.leave_running()
-        else:
-            await self.runs.stop()
-        await self.logs.close()
+        """End everything: the engine too, unless it is left running. Trouble with one part does not keep the others."""
+        stages: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
+            ("the engine", self.runs.leave_running if leave_running else self.runs.stop),
+            ("the chat", self.chat.stop),
+            ("the installs", self.engines.cancel_install),
+            ("the log", self.logs.close),
+            ("the sampling", self._end_sampling),
+        ]
+        for what, stage in stages:
+            try:
+                await stage()
+            except Exception:
+                log.exception("Ending %s failed.", what)
+
+    async def _end_sampling(self) -> None:
         if self._sampling is not None:
             self._sampling.cancel()
             await asyncio.wait({self._sampling})
 
     async def set_visible(self, visible: bool) -> None:
         """Sample at the set interval while the window is seen, and seldom while it is not."""
+        shown_again = visible and not self._visible
         self._visible = visible
-        if visible:
+        if shown_again:
             self._wake.set()
 
     async def settings_view(self) -> SettingsView:
@@ -104,61 +116,60 @@ class Desk:
             UserError: a value is out of range.
         """
         async with self._changing:  # two changes at once must not undo each other
-            changed = settings.changed(self.settings, values)
+            before, changed = self.settings, settings.changed(self.settings, values)
             await asyncio.to_thread(settings.save, changed)
             self._control.settings = changed
-        self._wake.set()
+        if changed.sample_interval_s < before.sample_interval_s:
+            self._wake.set()
         return await self.settings_view()
 
     def _follow_log(self) -> None:
         view = self.runs.view()
         self.logs.current_run_changed(view.run_id, Path(view.log_file) if view.log_file else None)
 
+    def _on_run_changed(self) -> None:
+        """Read an engine as soon as it can be read, and show its end at once; nothing else disturbs the pace."""
+        if self.runs.readable is not self._sampled:
+            self._wake.set()
+
     async def _sample(self) -> None:
         """Read the machine at every tick, and the engine while there is one to read."""
-        host = HostReader()
-        sampler: Sampler | None = None
-        sampled: Supervisor | None = None
-        quick = False
         loop = asyncio.get_running_loop()
         due_s = loop.time()
         while True:
-            run = self.runs.readable
-            engine: Sample | None = None
-            if run is not sampled:
-                if run is None:  # a gap, so that no line is drawn over the time without an engine
-                    engine = Sample(t=time.time(), interval_s=None, state=RunState.STOPPED)
-                sampled, quick = run, True
-                sampler = None if run is None else Sampler(run.api, interval_s=self._interval_s)
-            if run is not None and sampler is not None:
-                sampler.interval_s = self._interval_s
-                try:
-                    engine = await sampler.read()
-                except Exception:  # the charts get a gap, the window goes on
-                    log.exception("Reading the engine failed.")
-                else:
-                    self._observe(run, sampler, engine)
-            self._emit(Reading(host.read(), engine))
-            self.runs.tell_if_starting()
-            step_s = _SECOND_READING_S if quick and run is not None else self._interval_s
-            quick = False
-            due_s = max(due_s + step_s, loop.time())
+            began_s = loop.time()
+            is_new = self.runs.readable is not self._sampled
+            try:
+                await self._read()
+            except Exception:  # the charts get a gap, the window and the next reading go on
+                log.exception("A reading failed.")
+            step_s = _SECOND_READING_S if is_new and self._sampled is not None else self._interval_s
+            due_s = max(due_s + step_s, began_s + _LEAST_GAP_S)
             # Not wait_for: on Python 3.11 it loses a cancellation that comes together with the event.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(due_s):
                     await self._wake.wait()
                 due_s = loop.time()
             self._wake.clear()
+            await asyncio.sleep(began_s + _LEAST_GAP_S - loop.time())  # rates over less say little
+            due_s = max(due_s, loop.time() - self._interval_s)
+
+    async def _read(self) -> None:
+        run = self.runs.readable
+        engine: Sample | None = None
+        if run is not self._sampled:
+            if run is None:  # a gap, so that no line is drawn over the time without an engine
+                engine = Sample(t=time.time(), interval_s=None, state=RunState.STOPPED)
+            self._sampled = run
+            self._sampler = None if run is None else Sampler(run.api, interval_s=self._interval_s)
+        if run is not None and self._sampler is not None:
+            self._sampler.interval_s = self._interval_s
+            engine = await self._sampler.read()
+            self._control.observe(run, self._sampler, engine)
+        self._emit(Reading(self._host.read(), engine))
+        self.runs.tell_if_starting()
 
     @property
     def _interval_s(self) -> float:
         interval_s = self.settings.sample_interval_s
         return interval_s if self._visible else max(interval_s, _HIDDEN_INTERVAL_S)
-
-    def _observe(self, run: Supervisor, sampler: Sampler, sample: Sample) -> None:
-        """Let the supervisor know whether the engine's counters still move."""
-        current = sampler.reading if sample.requests_running is not None else None
-        run.observe(
-            current.counters if current else None,
-            requests_outstanding=bool((sample.requests_running or 0) + (sample.requests_waiting or 0)),
-        )

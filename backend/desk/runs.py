@@ -3,28 +3,26 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
-from backend import paths
-from backend.checkpoints import demo
-from backend.checkpoints.catalog import is_built
-from backend.checkpoints.demo_weights import DemoStep
 from backend.control import Control
 from backend.desk.engines import Engines
-from backend.desk.types import Event, JobProgress, LeftoverView, Question, RunView, StartAnswer
-from backend.errors import EngineEnvironmentError, UserError
-from backend.events import Diagnosis, Finding, RunState, Severity
-from backend.launch import machine
-from backend.launch.code_loading import code_loading
-from backend.launch.environments import EngineEnvironment
+from backend.desk.preparation import JOB, Preparation
+from backend.desk.types import Event, JobProgress, LeftoverView, RunView, StartAnswer
+from backend.errors import UserError
+from backend.events import Diagnosis, RunState
 from backend.launch.profile import Profile
 from backend.launch.supervisor import ENDED, Supervisor
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class Runs:
     """Holds the one run that the window works with.
+
+    A start or a take-over claims the place before anything else, so two of them never meet.
 
     Attributes:
         current: its supervisor; None before the first, and after an engine was left running.
@@ -36,13 +34,14 @@ class Runs:
         self._emit = emit
         self._listeners: list[Callable[[], None]] = []
         self.current: Supervisor | None = None
-        self._profile: Profile | None = None
+        self._profile: Profile | None = None  # of `current`, as it was when that was started
         self._engine_words = ""
-        self._ended_at: float | None = None
-        self._preparing: asyncio.Task[StartAnswer] | None = None
-        self._activity = JobProgress("", "")
-        self._failed_before_spawn: RunView | None = None
         self._restart_needed = False
+        self._busy: asyncio.Task[Any] | None = None  # a start that is prepared, or a take-over
+        self._spawning: asyncio.Task[Supervisor] | None = None
+        self._before_spawn: RunView | None = None  # shown instead of `current` while a start is prepared or refused
+        self._preparation = Preparation(control, engines, self._show)
+        self._comparing: set[asyncio.Task[None]] = set()
 
     # ---- what others see -------------------------------------------------------------------------------------
 
@@ -52,32 +51,26 @@ class Runs:
         run = self.current
         return run if run is not None and run.state in (RunState.READY, RunState.UNRESPONSIVE) else None
 
+    @property
+    def _is_live(self) -> bool:
+        return self.current is not None and self.current.state not in ENDED
+
     def on_changed(self, listener: Callable[[], None]) -> None:
         """Call `listener` on the loop after every change."""
         self._listeners.append(listener)
 
     def view(self) -> RunView:
         """Return the run as it is now."""
-        profile = self._profile
-        name, title = (profile.name, profile.shown_title) if profile else ("", "")
-        if self._preparing is not None:
-            return RunView(
-                state=RunState.PREFLIGHT,
-                profile=name,
-                title=title,
-                activity=self._activity.text or "Checking",
-                activity_fraction=self._activity.fraction,
-            )
-        if self._failed_before_spawn is not None:
-            return self._failed_before_spawn
+        if self._before_spawn is not None:
+            return self._before_spawn
         run = self.current
         if run is None:
-            return RunView(profile=name, title=title)
-        record = run.record
+            return RunView()
+        record, profile = run.record, self._profile
         return RunView(
             state=run.state,
             profile=record.profile,
-            title=title or record.profile,
+            title=profile.shown_title if profile else record.profile,
             run_id=run.folder.run_id,
             url=f"{record.url}/v1",
             model=record.served_model_name,
@@ -94,6 +87,7 @@ class Runs:
             left_behind=run.left_behind,
             restart_needed=self._restart_needed and run.state not in ENDED,
             measured_note=_measured_note(profile),
+            prompt=profile.demo.prompt.strip() if profile and profile.demo else "",
         )
 
     def tell(self) -> None:
@@ -108,15 +102,17 @@ class Runs:
             self._emit(self.view())
 
     async def profile_changed(self, name: str) -> None:
-        """Look again whether the running engine still runs what its profile says."""
-        if self._profile is None or self._profile.name != name or self.readable is None:
+        """Look again whether the engine runs what its profile says now."""
+        started = self._profile
+        if started is None or started.name != name or not self._is_live:
             return
         try:
             stored = await asyncio.to_thread(self._control.profiles.get, name)
         except UserError:
             return
-        self._restart_needed = stored != self._profile
-        self.tell()
+        if self._profile is started and self._restart_needed != (stored != started):
+            self._restart_needed = stored != started
+            self.tell()
 
     # ---- starting --------------------------------------------------------------------------------------------
 
@@ -127,24 +123,50 @@ class Runs:
             name: the profile.
             agreed: keys of the questions that were answered with yes.
 
+        Returns:
+            What became of it; not started and nothing else when somebody stopped it meanwhile.
+
         Raises:
             UserError: there is no such profile, a preparation failed, or something runs already.
         """
-        if self._preparing is not None or (self.current is not None and self.current.state not in ENDED):
+        self._require_free()
+        self._before_spawn = RunView(state=RunState.PREFLIGHT, profile=name, title=name, activity="Checking")
+        answer = await self._claim(self._start(name, agreed))
+        return answer or StartAnswer(started=False)
+
+    def _require_free(self) -> None:
+        if self._busy is not None or self._is_live:
             raise UserError("An engine is running already.", "Stop it first.")
-        profile = await asyncio.to_thread(self._control.profiles.get, name)
-        self._profile, self._failed_before_spawn, self._restart_needed = profile, None, False
-        self._activity = JobProgress("start", "Checking")
-        self._preparing = asyncio.create_task(self._prepare(profile, agreed))
+
+    async def _claim(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Do what ends in another `current`, alone; None when it was stopped. Call it when the place is free."""
+        task = asyncio.create_task(work)
+        self._busy = task
         self.tell()
         try:
-            return await self._preparing
+            return await task
         except asyncio.CancelledError:
-            if self._preparing.cancelled():  # somebody pressed Stop
-                return StartAnswer(started=False)
+            if task.cancelled() and not _is_cancelled():
+                return None
             raise
+        finally:
+            self._busy = None
+            if self._before_spawn is not None and self._before_spawn.state is RunState.PREFLIGHT:
+                self._before_spawn = None
+            self.tell()
+
+    async def _start(self, name: str, agreed: frozenset[str]) -> StartAnswer:
+        profile = await asyncio.to_thread(self._control.profiles.get, name)
+        try:
+            self._show(JobProgress(JOB, "Checking"), profile)
+            environment, answer = await self._preparation.prepare(profile, agreed)
+            if environment is None:
+                return answer
+            self._show(JobProgress(JOB, "Starting the engine"))
+            self._spawning = asyncio.create_task(self._control.start(profile, environment, on_change=self._on_change))
+            run = await asyncio.shield(self._spawning)  # what was spawned must never be lost
         except UserError as error:
-            self._failed_before_spawn = RunView(
+            self._before_spawn = RunView(
                 state=RunState.FAILED,
                 profile=profile.name,
                 title=profile.shown_title,
@@ -152,87 +174,35 @@ class Runs:
                 ended_at=time.time(),
             )
             raise
-        finally:
-            self._preparing = None
-            self.tell()
+        self._take(run, profile, f"{environment.distribution} {environment.version}".strip())
+        return StartAnswer(started=True, warnings=answer.warnings)
 
-    async def _prepare(self, profile: Profile, agreed: frozenset[str]) -> StartAnswer:
-        questions = [
-            Question(
-                key=f"code:{use.field}",
-                title="This profile loads code or a file",
-                text=f"{use.field} = {use.value}\n{use.why}.",
-                yes="Allow it",
-            )
-            for use in code_loading(profile)
-        ]
-        environment = await self._engines.serving(profile.engine.environment, on_wait=self._say)
-        if environment is None:
-            question = await self._engines.question()
-            if question.key not in agreed:
-                return StartAnswer(started=False, questions=(question,))
-            await self._engines.install(on_step=self._show)
-            environment = await self._engines.serving(profile.engine.environment, on_wait=self._say)
-            if environment is None:
-                raise EngineEnvironmentError("The install ended without an engine that works.", "Look at Settings.")
-        questions += await asyncio.to_thread(self._demo_questions, profile)
-        if {question.key for question in questions} <= agreed:
-            await self._build_demo(profile, environment)
-        self._show(JobProgress("start", "Checking the profile and the models"))
-        findings = await asyncio.to_thread(self._control.check, profile, environment)
-        errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-        questions += [_download(finding) for finding in errors if finding.consent]
-        blocking = tuple(finding for finding in errors if not finding.consent)
-        warnings = tuple(finding for finding in findings if finding.severity is Severity.WARNING)
-        open_questions = tuple(question for question in questions if question.key not in agreed)
-        if blocking or open_questions:
-            return StartAnswer(started=False, blocking=blocking, questions=open_questions, warnings=warnings)
-        self._show(JobProgress("start", "Starting the engine"))
-        self.current = await asyncio.shield(
-            asyncio.create_task(self._control.start(profile, environment, on_change=self._on_change))
+    def _take(self, run: Supervisor, profile: Profile | None, engine_words: str) -> None:
+        """Make a run the current one."""
+        self.current, self._profile, self._engine_words = run, profile, engine_words
+        self._restart_needed, self._before_spawn, self._spawning = False, None, None
+
+    def _show(self, progress: JobProgress, profile: Profile | None = None) -> None:
+        """Tell what is done before the spawn."""
+        before = self._before_spawn
+        if before is None or before.state is not RunState.PREFLIGHT:
+            return  # a step that comes late, after the end
+        self._before_spawn = RunView(
+            state=RunState.PREFLIGHT,
+            profile=before.profile,
+            title=profile.shown_title if profile else before.title,
+            activity=progress.text,
+            activity_fraction=progress.fraction,
         )
-        self._engine_words = f"{environment.distribution} {environment.version}".strip()
-        return StartAnswer(started=True, warnings=warnings)
-
-    def _demo_questions(self, profile: Profile) -> list[Question]:
-        if not any(is_built(files.model) for files in self._control.missing_models(profile)):
-            return []
-        folders = paths.folders()
-        needed = demo.needs(models=folders.models, cache=folders.cache)
-        text = (
-            f"Download {needed.download_bytes / 1e6:.0f} MB and build the demo models in {folders.models}.\n"
-            f"They take {needed.disk_bytes / 1e6:.0f} MB there; "
-            f"{machine.free_bytes(folders.models) / 1e9:.1f} GB are free."
-        )
-        return [Question("demo", "The demo models are not built yet", text, "Build them")]
-
-    async def _build_demo(self, profile: Profile, environment: EngineEnvironment) -> None:
-        if not await asyncio.to_thread(self._demo_questions, profile):
-            return
-        folders = paths.folders()
-        loop = asyncio.get_running_loop()
-
-        def on_step(step: DemoStep) -> None:
-            shown = JobProgress("start", f"{step.name} {step.detail}".strip(), step.fraction)
-            loop.call_soon_threadsafe(self._show, shown)
-
-        await asyncio.to_thread(
-            demo.ensure,
-            models=folders.models,
-            cache=folders.cache,
-            engine_python=environment.python,
-            on_step=on_step,
-        )
-
-    def _say(self, words: str) -> None:
-        self._show(JobProgress("start", words))
-
-    def _show(self, progress: JobProgress) -> None:
-        self._activity = progress
         self.tell()
 
     def _on_change(self, run: Supervisor) -> None:
-        self.current = run
+        if run is not self.current:
+            return  # not taken yet, or no longer
+        if run.state is RunState.READY and self._profile is not None:  # it may have been changed during the start
+            task = asyncio.get_running_loop().create_task(self.profile_changed(self._profile.name))
+            self._comparing.add(task)
+            task.add_done_callback(self._comparing.discard)
         self.tell()
 
     # ---- taking over -----------------------------------------------------------------------------------------
@@ -260,19 +230,25 @@ class Runs:
         return len(found) == 1 and await self.adopt(found[0].run_id)
 
     async def adopt(self, run_id: str) -> bool:
-        """Supervise a run that nobody supervises; False when it has ended or somebody else was first."""
-        if self.current is not None and self.current.state not in ENDED:
-            raise UserError("An engine is running already.", "Stop it first.")
+        """Supervise a run that nobody supervises; False when it has ended or somebody else was first.
+
+        Raises:
+            UserError: something runs already.
+        """
+        self._require_free()
+        return bool(await self._claim(self._adopt(run_id)))
+
+    async def _adopt(self, run_id: str) -> bool:
         folder = self._control.run(run_id)
+        profile = await asyncio.to_thread(self._control.started_profile, folder)
+        record = await asyncio.to_thread(folder.record)
+        words = await asyncio.to_thread(self._engines.words, record.environment) if record else ""
         run = await self._control.adopt(folder, on_change=self._on_change)
         if run is None:
             return False
-        self.current, self._failed_before_spawn = run, None
-        self._profile = await asyncio.to_thread(self._control.started_profile, folder)
-        self._engine_words = await asyncio.to_thread(self._engines.words, run.record.environment)
-        self.tell()
-        if self._profile is not None:
-            await self.profile_changed(self._profile.name)
+        self._take(run, profile, words)
+        if profile is not None:
+            await self.profile_changed(profile.name)
         return True
 
     async def end_leftover(self, run_id: str) -> str:
@@ -283,36 +259,53 @@ class Runs:
 
     async def stop(self) -> None:
         """End the run, or what prepares one; a second call while the first one waits kills at once."""
-        preparing, run = self._preparing, self.current
-        if preparing is not None:
-            await self._engines.cancel_install()
-            preparing.cancel()
-            await asyncio.wait({preparing})
-            run = self.current  # the engine may have been spawned just now
+        await self._give_up_start()
+        run = self.current
         if run is None or run.state in ENDED:
             return
         if run.state is RunState.STOPPING:
             run.hurry()
         await run.stop()
 
-    async def leave_running(self) -> None:
-        """Stop supervising and leave the engine as it is; a start that is only prepared is given up."""
-        if self._preparing is not None:
-            await self.stop()
-        run, self.current = self.current, None
-        if run is not None and run.state not in ENDED:
-            await run.detach()
+    async def _give_up_start(self) -> None:
+        """End a start that is prepared; an engine that was spawned just then becomes the current run."""
+        busy = self._busy
+        if busy is not None:
+            await self._engines.cancel_install()
+            busy.cancel()
+            await asyncio.wait({busy})
+        if self._spawning is not None:
+            await asyncio.wait({self._spawning})
+            spawning, self._spawning = self._spawning, None
+            if spawning.exception() is None and not self._is_live and spawning.result().state not in ENDED:
+                self._take(spawning.result(), None, "")
 
-    async def forget_failure(self) -> None:
-        """Go back from FAILED to a run page that waits for a start."""
-        if self._preparing is None and (self.current is None or self.current.state in ENDED):
-            self.current, self._failed_before_spawn = None, None
+    async def leave_running(self) -> None:
+        """Stop supervising and leave the engine as it is.
+
+        A start that is only prepared is given up, and an engine that is being ended is ended.
+        """
+        await self._give_up_start()
+        run = self.current
+        if run is None or run.state in ENDED:
+            return
+        if run.state is RunState.STOPPING:
+            await run.stop()
+            return
+        self.current = None
+        await run.detach()
+
+    async def dismiss(self) -> None:
+        """Put a run that has ended away: the view is that of no run then."""
+        if self._busy is None and not self._is_live:
+            self.current = self._profile = self._before_spawn = None
             self.tell()
 
 
-def _download(finding: Finding) -> Question:
-    text = "\n".join(part for part in (finding.what, finding.why, finding.fix) if part)
-    return Question(f"download:{finding.what}", "Weights must be downloaded", text, "Download and start")
+def _is_cancelled() -> bool:
+    """Whether it is the current task itself that somebody wants to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _measured_note(profile: Profile | None) -> str:

@@ -26,6 +26,7 @@ class RunView:
         diagnosis: why it failed, None unless FAILED.
         left_behind: what could not be ended, in words.
         restart_needed: the profile was changed since the engine was started.
+        prompt: a first question to ask, from a demo profile.
         measured_note: what its profile was measured to do, in words; "" if it was not measured.
     """
 
@@ -49,6 +50,7 @@ class RunView:
     left_behind: str = ""
     restart_needed: bool = False
     measured_note: str = ""
+    prompt: str = ""
 
     @property
     def is_live(self) -> bool:

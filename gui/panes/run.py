@@ -266,7 +266,7 @@ class RunPane(QWidget):
         self._store.setValue(f"run/view/{card.key}", index)
 
     def _on_failure_dismissed(self) -> None:
-        self._bridge.call(self, self._bridge.desk.runs.forget_failure())
+        self._bridge.call(self, self._bridge.desk.runs.dismiss())
 
     def _on_splitter_moved(self) -> None:
         self._store.setValue("run/chat_width", self._splitter.sizes()[1])

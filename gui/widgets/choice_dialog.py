@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QCloseEvent, QKeyEvent
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
-
-from gui.theme import theme
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +80,12 @@ class ChoiceDialog(QDialog):
             row.addWidget(button)
         layout.addSpacing(4)
         layout.addLayout(row)
-        first = self.buttons[self._answers[0].key]
-        first.setDefault(self._answers[0].kind != "danger")
-        first.setFocus()
-        theme.changed.connect(self.update)
+        # Enter must never do what cannot be undone.
+        usual = next((answer for answer in self._answers if answer.kind != "danger"), self._answers[-1])
+        for key, button in self.buttons.items():
+            button.setAutoDefault(key == usual.key)
+        self.buttons[usual.key].setDefault(True)
+        self.buttons[usual.key].setFocus()
 
     def _on_clicked(self) -> None:
         self._answer(str(self.sender().property("answer")))
@@ -107,3 +108,30 @@ class ChoiceDialog(QDialog):
         """A closed question gets the harmless answer."""
         super().closeEvent(event)
         self._answer(self._answers[-1].key)
+
+
+class DialogSlot:
+    """Holds the one question that its owner has open, and forgets it when it is gone.
+
+    Attributes:
+        dialog: the open question, None while there is none.
+    """
+
+    def __init__(self) -> None:
+        self.dialog: ChoiceDialog | None = None
+
+    def open(self, dialog: ChoiceDialog) -> None:
+        """Show a question in place of the one before."""
+        self.close()
+        self.dialog = dialog
+        dialog.destroyed.connect(partial(self._forget, dialog))
+        dialog.open()
+
+    def close(self) -> None:
+        """Close the question that is open; it gets its harmless answer."""
+        if self.dialog is not None:
+            self.dialog.close()
+
+    def _forget(self, dialog: ChoiceDialog, _gone: object = None) -> None:
+        if self.dialog is dialog:
+            self.dialog = None

@@ -3,9 +3,9 @@
 import time
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QComboBox, QFrame, QHBoxLayout, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QApplication, QComboBox, QFrame, QHBoxLayout, QPushButton, QSizePolicy, QWidget
 
 from backend.desk.types import ProfileEntry, RunView
 from backend.events import RunState
@@ -33,6 +33,8 @@ class TopBar(QFrame):
         self.setProperty("bar", "true")
         self.setFixedHeight(HEIGHT_PX)
         self._view = RunView()
+        self._settling = QTimer(self)  # runs while the button has just got another meaning
+        self._settling.setSingleShot(True)
         self.profiles = QComboBox()
         self.profiles.setAccessibleName("Profile")
         self.profiles.setToolTip("The profile to start (Ctrl+P)")
@@ -122,6 +124,8 @@ class TopBar(QFrame):
         stopping = self._view.state is RunState.STOPPING
         self.button.setText("Kill" if stopping else "Stop" if live else "Start")
         hint = "Kill at once what still ends" if stopping else "Stop the engine" if live else "Start this profile"
+        if hint != self.button.accessibleName() and self.button.accessibleName():
+            self._settling.start(QApplication.doubleClickInterval())
         self.button.setToolTip(f"{hint} (Ctrl+R)")
         self.button.setAccessibleName(hint)
         kind = "danger" if live else "primary"
@@ -134,6 +138,8 @@ class TopBar(QFrame):
         self.copy.setIcon(icon("copy", size_px=16))
 
     def _on_clicked(self) -> None:
+        if self._settling.isActive():
+            return  # the second click of a double click, meant for what the button was before
         if self._view.is_live:
             self.stop_wanted.emit()
         elif self.profile:

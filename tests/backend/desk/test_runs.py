@@ -83,9 +83,8 @@ async def test_a_crash_is_told_with_its_cause(tmp_path: Path) -> None:
         assert diagnosis is not None
         assert diagnosis.cause
         assert "SIGKILL" in diagnosis.exit_words or "killed" in diagnosis.exit_words
-        await desk.runs.forget_failure()
+        await desk.runs.dismiss()
         assert desk.runs.view().state is RunState.STOPPED
-        assert desk.runs.view().profile == "mine"
 
 
 async def test_a_taken_port_blocks_with_the_reason(tmp_path: Path) -> None:
@@ -108,8 +107,8 @@ async def test_code_that_a_profile_loads_is_asked_for(tmp_path: Path) -> None:
     profile_file().write_text(text.replace("[target]", "[target]\ntrust_remote_code = true"))
     async with open_desk() as (desk, told):
         answer = await desk.runs.start("mine")
-        assert [question.key for question in answer.questions] == ["code:target.trust_remote_code"]
-        assert (await desk.runs.start("mine", frozenset({"code:target.trust_remote_code"}))).started
+        assert ["trust_remote_code" in question.key for question in answer.questions] == [True]
+        assert (await desk.runs.start("mine", frozenset({answer.questions[0].key}))).started
         await told.wait_for(RunState.READY)
 
 
