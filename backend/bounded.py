@@ -16,6 +16,11 @@ _TICK_S = 0.2
 _stuck: list[subprocess.Popen[bytes]] = []
 
 
+def never() -> bool:
+    """Give nothing up: what `cancelled` is where nobody can ask for an end."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """How a command ended: `code` as of `subprocess`, None when it was cut off; what it wrote until then."""

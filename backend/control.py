@@ -188,7 +188,7 @@ class Control:
             elif asyncio.get_running_loop().time() > deadline:
                 raise UserError(
                     f"Process {owner} supervises {run_id} and did not end it within {limit_s:.0f} s.",
-                    "End that process, then run `specdeck stop` again.",
+                    "End that process, then stop the engine again, here or with `specdeck stop`.",
                 )
             await asyncio.sleep(0.1)
 

@@ -52,3 +52,7 @@ class EngineUnreachableError(EngineError):
     def __init__(self, message: str, what_to_do: str = "", *, refused: bool) -> None:
         super().__init__(message, what_to_do)
         self.refused = refused
+
+
+class Cancelled(Exception):
+    """Somebody gave the work up: nothing to solve and nothing to tell, so no `UserError`."""

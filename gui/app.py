@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-from PySide6.QtCore import QObject, QSettings, QSocketNotifier, Qt, QTimer, Signal
+from PySide6.QtCore import QObject, QSettings, QSocketNotifier, Qt, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication
 
@@ -58,19 +58,19 @@ def main(argv: Sequence[str]) -> int:
     crash = CrashHandler(folders.logs, teller.tell)
     crash.install()
     bridge = Bridge()
-    theme.prepare(app, bridge.desk.settings.theme)
     store = QSettings(str(folders.state / "window.ini"), QSettings.Format.IniFormat)
-    window = MainWindow(bridge, store, agreed=_CPU_CONSENT if options.yes_cpu else frozenset())
-    teller.crashed.connect(window.show_crash)
-    instance.start_wished.connect(window.raise_and_start)
-    window.closed.connect(app.exit)
     try:
+        bridge.start()  # the backend looks around while the window is built
+        theme.prepare(app, bridge.desk.settings.theme)
+        window = MainWindow(bridge, store, agreed=_CPU_CONSENT if options.yes_cpu else frozenset())
+        teller.crashed.connect(window.show_crash)
+        instance.start_wished.connect(window.raise_and_start)
+        window.closed.connect(app.exit)
         with _signals(window):
-            bridge.start()
             window.show()
             gc.freeze()  # what is loaded now stays, so no later collection has to look through it
             if options.start:
-                QTimer.singleShot(0, window, lambda: window.start_profile(options.start))
+                window.start_profile(options.start)
             return app.exec()
     finally:
         bridge.close()

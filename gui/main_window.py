@@ -2,28 +2,30 @@
 
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
-from PySide6.QtCore import QEvent, QSettings, Qt, QUrl, Signal
+from PySide6.QtCore import QEvent, QSettings, Qt, QTimer, QUrl, Signal
 from PySide6.QtGui import QCloseEvent, QDesktopServices, QKeySequence, QShortcut
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QMainWindow, QStackedWidget, QVBoxLayout, QWidget
 
-from backend.desk.types import LeftoverView, ProfileEntry, Reading, RunView
+from backend.desk.types import ProfileEntry, Reading, RunView
 from backend.errors import UserError
 from backend.events import RunState
 from gui.bridge import Bridge
 from gui.closing import Closing
 from gui.launcher import Launcher
-from gui.panes.chat import ChatPane
-from gui.panes.logs import LogsPane
-from gui.panes.profiles import ProfilesPane
-from gui.panes.run import RunPane
-from gui.panes.settings import SettingsPane
+from gui.leftovers import Leftovers
 from gui.widgets.choice_dialog import Answer, ChoiceDialog, DialogSlot
-from gui.widgets.leftovers_dialog import LeftoversDialog
 from gui.widgets.notice_bar import NoticeBar
 from gui.widgets.rail import Rail
 from gui.widgets.status_bar import StatusBar
 from gui.widgets.top_bar import TopBar
+
+if TYPE_CHECKING:
+    from gui.panes.chat import ChatPane
+    from gui.panes.logs import LogsPane
+    from gui.panes.profiles import ProfilesPane
+    from gui.panes.run import RunPane
 
 PAGES = (("run", "Run"), ("profiles", "Profiles"), ("logs", "Logs"), ("settings", "Settings"))
 BEST_DEMO = "demo:best"
@@ -50,7 +52,7 @@ class MainWindow(QMainWindow):
         self._pages: dict[str, QWidget] = {}
         self._wanted = ""  # what is to be started once the backend has looked around
         self._has_begun = False
-        self.leftovers: LeftoversDialog | None = None
+        self.leftovers = Leftovers(bridge, self)
         self._crash_slot = DialogSlot()
         self.launcher = Launcher(bridge, self, agreed=agreed)
         self.closing = Closing(bridge, self)
@@ -59,13 +61,11 @@ class MainWindow(QMainWindow):
         self.notice = NoticeBar()
         self.status = StatusBar()
         self.stack = QStackedWidget()
-        self.chat = ChatPane(bridge)
-        self.run_pane = RunPane(bridge, store, self.chat)
-        self._add_page("run", self.run_pane)
+        self.stack.addWidget(QWidget())  # until the first page is there
         self._lay_out()
         self._connect()
         self._shortcuts()
-        self.show_page("run")
+        self.rail.choose("run")
         geometry = store.value("window/geometry")
         if geometry is None or not self.restoreGeometry(geometry):
             self.resize(1440, 900)
@@ -113,10 +113,9 @@ class MainWindow(QMainWindow):
         self.rail.chosen.connect(self.show_page)
         self.launcher.refused.connect(self._on_refused)
         self.launcher.warned.connect(self._on_warned)
+        self.leftovers.gone.connect(self._on_leftover_gone)
         self.closing.began.connect(self._on_closing)
         self.closing.finished.connect(self._on_closed)
-        self.run_pane.retry_requested.connect(self._on_retry)
-        self.run_pane.log_requested.connect(self._on_log_requested)
 
     def _shortcuts(self) -> None:
         for keys, slot in (
@@ -134,13 +133,28 @@ class MainWindow(QMainWindow):
         self.stack.addWidget(page)
 
     def _make_page(self, key: str) -> QWidget:
+        # Imported when they are needed: the charts alone take longer than the rest of the window.
+        if key == "run":
+            from gui.panes.chat import ChatPane
+            from gui.panes.run import RunPane
+
+            run = RunPane(self._bridge, self._store, ChatPane(self._bridge))
+            run.retry_requested.connect(self._on_retry)
+            run.log_requested.connect(self._on_log_requested)
+            return run
         if key == "profiles":
+            from gui.panes.profiles import ProfilesPane
+
             profiles = ProfilesPane(self._bridge)
             profiles.profiles_changed.connect(self._refresh_profiles)
             profiles.start_requested.connect(self._on_start_from_profiles)
             return profiles
         if key == "logs":
+            from gui.panes.logs import LogsPane
+
             return LogsPane(self._bridge)
+        from gui.panes.settings import SettingsPane
+
         settings = SettingsPane(self._bridge)
         settings.engines_changed.connect(self._refresh_profiles)
         return settings
@@ -149,16 +163,29 @@ class MainWindow(QMainWindow):
 
     def show_page(self, key: str) -> None:
         """Show one of PAGES."""
-        if key not in self._pages:
-            self._add_page(key, self._make_page(key))
+        page = self.page(key)
         self.rail.choose(key)
-        self.stack.setCurrentWidget(self._pages[key])
+        self.stack.setCurrentWidget(page)
 
     def page(self, key: str) -> QWidget:
         """Return a page, made if it was never shown."""
         if key not in self._pages:
             self._add_page(key, self._make_page(key))
         return self._pages[key]
+
+    @property
+    def run_pane(self) -> "RunPane":
+        """The run page."""
+        return cast("RunPane", self.page("run"))
+
+    @property
+    def chat(self) -> "ChatPane":
+        """The chat, which stands on the run page."""
+        return cast("ChatPane", self.run_pane.chat)
+
+    def _show_first_page(self) -> None:
+        if not self._pages:
+            self.show_page("run")
 
     def _refresh_profiles(self) -> None:
         self._bridge.call(self, self._bridge.desk.profiles.list(), done=self._show_profiles)
@@ -225,9 +252,8 @@ class MainWindow(QMainWindow):
 
     def _on_log_requested(self, line: object) -> None:
         self.show_page("logs")
-        logs = self.page("logs")
-        if isinstance(line, int) and isinstance(logs, LogsPane):
-            logs.show_line(line)
+        if isinstance(line, int):
+            cast("LogsPane", self.page("logs")).show_line(line)
 
     def _on_run_changed(self, view: RunView) -> None:
         self.top_bar.show_run(view)
@@ -235,7 +261,11 @@ class MainWindow(QMainWindow):
         self.setWindowTitle(title)
         if view.left_behind:
             self.notice.show_notice(view.left_behind, tone="bad")
-        elif view.state is RunState.FAILED and self.stack.currentWidget() is not self.run_pane and view.diagnosis:
+        elif (
+            view.state is RunState.FAILED
+            and self.stack.currentWidget() is not self._pages.get("run")
+            and view.diagnosis
+        ):
             self.notice.show_notice(
                 f"The engine failed: {view.diagnosis.cause}",
                 tone="bad",
@@ -247,44 +277,20 @@ class MainWindow(QMainWindow):
         if not self.isMinimized() and self.isVisible():
             self.top_bar.tick()
             self.status.show_reading(reading)
-
-    # ---- leftovers -------------------------------------------------------------------------------------------------
+        if not self._pages and reading.engine is not None:  # figures first, the charts take a moment
+            self.status.repaint()
+            QTimer.singleShot(0, self, self._show_first_page)
 
     def _on_began(self) -> None:
         self._has_begun = True
         if self._wanted:
             self.start_profile(self._wanted)
-        self._bridge.call(self, self._bridge.desk.runs.leftovers(), done=self._show_leftovers)
+        if not self._bridge.run.is_live:
+            self._show_first_page()
+        self.leftovers.look()
 
-    def _show_leftovers(self, leftovers: tuple[LeftoverView, ...]) -> None:
-        others = [leftover for leftover in leftovers if leftover.run_id != self._bridge.run.run_id]
-        if not others or self.leftovers is not None:
-            return
-        dialog = LeftoversDialog(self, others, can_adopt=not self._bridge.run.is_live)
-        dialog.end_wanted.connect(self._on_end_leftover)
-        dialog.adopt_wanted.connect(self._on_adopt)
-        dialog.destroyed.connect(self._on_leftovers_gone)
-        self.leftovers = dialog
-        dialog.open()
-
-    def _on_leftovers_gone(self) -> None:
-        self.leftovers = None
-
-    def _on_end_leftover(self, run_id: str) -> None:
-        def show(problem: str) -> None:
-            if self.leftovers is not None:
-                self.leftovers.show_ended(run_id, problem)
-
-        self._bridge.call(
-            self, self._bridge.desk.runs.end_leftover(run_id), done=show, failed=lambda error: show(str(error))
-        )
-
-    def _on_adopt(self, run_id: str) -> None:
-        def adopted(taken: bool) -> None:
-            if not taken:
-                self.notice.show_notice("That engine has ended meanwhile.")
-
-        self._bridge.call(self, self._bridge.desk.runs.adopt(run_id), done=adopted)
+    def _on_leftover_gone(self) -> None:
+        self.notice.show_notice("That engine has ended meanwhile.")
 
     # ---- notices ---------------------------------------------------------------------------------------------------
 
@@ -338,9 +344,8 @@ class MainWindow(QMainWindow):
     def closeEvent(self, event: QCloseEvent) -> None:
         """Never closes by itself: the end is asynchronous, and `closed` tells it."""
         event.ignore()
-        profiles = self._pages.get("profiles")
-        unsaved = profiles.has_unsaved if isinstance(profiles, ProfilesPane) else ()
-        self.closing.ask(unsaved=unsaved)
+        profiles = cast("ProfilesPane | None", self._pages.get("profiles"))
+        self.closing.ask(unsaved=profiles.has_unsaved if profiles is not None else ())
 
     def close_now(self) -> None:
         """Close without asking."""
@@ -350,8 +355,7 @@ class MainWindow(QMainWindow):
         self._store.setValue("window/geometry", self.saveGeometry())
         self.launcher.disable()
         self._crash_slot.close()
-        if self.leftovers is not None:
-            self.leftovers.close()
+        self.leftovers.close()
         self.stack.setEnabled(False)
         self.top_bar.setEnabled(False)
         self.rail.setEnabled(False)

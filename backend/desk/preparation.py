@@ -1,6 +1,7 @@
 """What happens before an engine is spawned: find or install a vLLM, build the demo models, check, and ask."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 from backend import paths
@@ -96,13 +97,23 @@ class Preparation:
             shown = JobProgress(JOB, f"{step.name} {step.detail}".strip(), step.fraction)
             loop.call_soon_threadsafe(self._show, shown)
 
-        await asyncio.to_thread(
-            demo.ensure,
-            models=folders.models,
-            cache=folders.cache,
-            engine_python=environment.python,
-            on_step=on_step,
+        cancel = threading.Event()
+        work = asyncio.ensure_future(
+            asyncio.to_thread(
+                demo.ensure,
+                models=folders.models,
+                cache=folders.cache,
+                engine_python=environment.python,
+                on_step=on_step,
+                cancelled=cancel.is_set,
+            )
         )
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:  # its processes end before anything else happens
+            cancel.set()
+            await asyncio.gather(work, return_exceptions=True)
+            raise
 
     def _say(self, words: str) -> None:
         self._show(JobProgress(JOB, words))

@@ -20,10 +20,10 @@ from backend.launch.profile import Profile
 from backend.launch.profile_model import Target
 from backend.launch.profile_store import StoredProfile
 
-NO_ENGINE = "Install an engine in Settings to see the exact command."
+NO_ENGINE = "Install or add an engine in Settings to see the exact command."
 _ASKING = "The engine is being asked what it accepts. This takes about 20 s, once."
 _KEEP_ENGINE_S = 5.0  # while somebody types, the same engine serves
-_KEEP_RATIO = 10  # an answer that took long to get, such as a broken engine's, is kept so much longer
+_KEEP_RATIO = 10  # "no engine works" that took long to find out is kept so much longer: it is found anew each time
 _PATIENCE_S = 0.25  # a first probe takes far longer than anybody waits for a form
 _METHODS = {"ngram": "n-gram", "ngram_gpu": "n-gram", "eagle": "EAGLE", "eagle3": "EAGLE-3", "mtp": "MTP"}
 
@@ -48,6 +48,23 @@ class Profiles:
         self._runs = runs
         self._asked: dict[str | None, tuple[float, asyncio.Task[EngineEnvironment | None]]] = {}
         self._known: dict[str | None, tuple[float, _Engine]] = {}
+        self._n_changes = 0  # of the engines
+        engines.on_changed(self._forget_engines)
+
+    async def close(self) -> None:
+        """Give up the questions to engines that nobody waits for any more; returns when their processes have ended."""
+        tasks = [task for _, task in self._asked.values()]
+        self._forget_engines()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _forget_engines(self) -> None:
+        """Other engines may serve now: what is known, or asked, of the old ones is void."""
+        self._n_changes += 1
+        self._known.clear()
+        for _, task in self._asked.values():
+            task.cancel()
+        self._asked.clear()
 
     # ---- looking ---------------------------------------------------------------------------------------------
 
@@ -143,16 +160,18 @@ class Profiles:
         )
 
     async def _engine(self, environment_id: str | None) -> _Engine:
-        """Return the engine that would serve, without waiting for one that must be asked first."""
+        """Return the engine that would serve, without waiting for one that must be asked first, and adding none."""
         until_s, known = self._known.get(environment_id, (0.0, _Engine()))
         if time.monotonic() < until_s:
             return known
         asked_s, task = self._asked.get(environment_id, (0.0, None))
         if task is None or task.cancelled():
-            asked_s, task = time.monotonic(), asyncio.create_task(self._engines.serving(environment_id))
+            serving = self._engines.serving(environment_id, add_found=False)
+            asked_s, task = time.monotonic(), asyncio.create_task(serving)
             self._asked[environment_id] = asked_s, task
+        n_changes = self._n_changes
         await asyncio.wait({task}, timeout=_PATIENCE_S)
-        if not task.done():
+        if not task.done() or task.cancelled() or n_changes != self._n_changes:
             return _Engine(why=_ASKING, pending=True)
         self._asked.pop(environment_id, None)
         try:
@@ -161,7 +180,8 @@ class Profiles:
             problem = Finding(Severity.ERROR, error.message, fix=error.what_to_do)
             found = _Engine(why="There is no engine to show the exact command for.", problem=problem)
         now_s = time.monotonic()
-        self._known[environment_id] = now_s + _KEEP_ENGINE_S + _KEEP_RATIO * (now_s - asked_s), found
+        keep_s = _KEEP_ENGINE_S if found.environment else _KEEP_ENGINE_S + _KEEP_RATIO * (now_s - asked_s)
+        self._known[environment_id] = now_s + keep_s, found
         return found
 
     # ---- changing --------------------------------------------------------------------------------------------

@@ -271,7 +271,6 @@ class Runs:
         """End a start that is prepared; an engine that was spawned just then becomes the current run."""
         busy = self._busy
         if busy is not None:
-            await self._engines.cancel_install()
             busy.cancel()
             await asyncio.wait({busy})
         if self._spawning is not None:

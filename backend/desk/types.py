@@ -280,14 +280,14 @@ class ChatView:
     Attributes:
         streaming: an answer is being written, or the engine is asked whether it has let a stopped one go.
         notice: what went wrong with keeping the conversation, in words; "" normally.
-        can_undo_clear: a cleared conversation can be brought back.
+        undo: what was done last and can be undone, in words ("The conversation is cleared."); "" if nothing.
     """
 
     messages: tuple[ChatMessage, ...] = ()
     settings: ChatSettings = field(default_factory=ChatSettings)
     streaming: bool = False
     notice: str = ""
-    can_undo_clear: bool = False
+    undo: str = ""
 
 
 @dataclass(frozen=True, slots=True)

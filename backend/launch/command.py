@@ -183,6 +183,6 @@ def _probe(environment: EngineEnvironment) -> Probe:
     if environment.probe is None:
         raise EngineEnvironmentError(
             f"The engine environment {environment.id} is {environment.state}.",
-            environment.problem or "`specdeck engines list` shows what is wrong with it.",
+            environment.problem or "Settings and `specdeck engines list` show what is wrong with it.",
         )
     return environment.probe

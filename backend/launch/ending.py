@@ -20,6 +20,7 @@ async def end_processes(
     grace_s: float,
     hurry: asyncio.Event,
     reap: Callable[[], object] = lambda: None,
+    note: Callable[[list[Stat]], object] = lambda _left: None,
 ) -> list[Stat]:
     """End every process of a run and return those that could not be ended.
 
@@ -29,9 +30,12 @@ async def end_processes(
             may wait for ever, although its engine is gone.
         hurry: when set, KILL comes at once.
         reap: called while waiting, so that a parent can collect its zombies.
+        note: told what lives before each signal and while waiting: a process that is just starting may get shared
+            memory now, and die without removing it.
     """
     loop = asyncio.get_running_loop()
     left = await asyncio.to_thread(processes.members, identity)
+    await asyncio.to_thread(note, left)
     for stat in left:
         processes.send(stat, signal.SIGTERM)
     asked_s = loop.time()
@@ -43,9 +47,11 @@ async def end_processes(
         await asyncio.sleep(_POLL_S)
         reap()
         left = await _still_alive(identity, left)
+        await asyncio.to_thread(note, left)
     killed_s = loop.time()
     # Processes may be born while we look, so look again after each round.
     while left := await asyncio.to_thread(processes.members, identity):
+        await asyncio.to_thread(note, left)
         for stat in left:
             processes.send(stat, signal.SIGKILL)
         if loop.time() - killed_s > _KILL_WAIT_S:

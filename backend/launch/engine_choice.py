@@ -2,18 +2,28 @@
 
 from collections.abc import Callable
 
+from backend.bounded import never
 from backend.errors import EngineEnvironmentError
 from backend.launch import environments
 from backend.launch.environments import EngineEnvironment, EnvironmentState
 from backend.launch.install_plan import InstallPlan
 
 
-def usable(environment_id: str | None = None, *, on_wait: Callable[[str], None]) -> EngineEnvironment | None:
+def usable(
+    environment_id: str | None = None,
+    *,
+    on_wait: Callable[[str], None],
+    add_found: bool = True,
+    cancelled: Callable[[], bool] = never,
+) -> EngineEnvironment | None:
     """Return an environment fit to serve: the named one, else one that is known, else one that lies in reach.
 
     Args:
         environment_id: the one a profile names, None for any.
         on_wait: told in words what takes its time, and why something could not be used.
+        add_found: one that lies in reach is added and probed; False only looks at those that are known, as who
+            only looks at a profile must not bring back what a person removed.
+        cancelled: asked again and again while an interpreter runs, in this thread; a yes ends it.
 
     Returns:
         The environment, probed; None when one must be installed first.
@@ -21,17 +31,18 @@ def usable(environment_id: str | None = None, *, on_wait: Callable[[str], None])
     Raises:
         UsageError: there is no environment of that name.
         EngineEnvironmentError: the named one cannot serve.
+        ProbeCancelled: given up.
     """
     if environment_id is not None or environments.list_environments():
         try:
-            return environments.choose(environment_id, on_wait=on_wait)
+            return environments.choose(environment_id, on_wait=on_wait, cancelled=cancelled)
         except EngineEnvironmentError as error:
             if environment_id is not None:
                 raise
             on_wait(error.message)
-    for found in environments.find_installed():
+    for found in environments.find_installed() if add_found else ():
         on_wait(f"Found vLLM {found.version} in {found.folder}; asking it what it accepts (about 20 s, once) ...")
-        environment = environments.add(found.folder)
+        environment = environments.add(found.folder, cancelled=cancelled)
         if environment.state is EnvironmentState.OK:
             return environment
         on_wait(f"It cannot be used: {environment.problem}")

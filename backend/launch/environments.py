@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from backend import paths
+from backend.bounded import never
 from backend.errors import EngineEnvironmentError, UsageError
 from backend.launch import engine_folder, engine_search, engine_users, install_lock, probe_runner
 from backend.launch.probe import Probe
@@ -85,32 +86,38 @@ def get(environment_id: str) -> EngineEnvironment:
     names = ", ".join(environment.id for environment in everything)
     raise UsageError(
         f"There is no engine environment named {environment_id!r}.",
-        f"Known ones: {names}." if names else "Install one with `specdeck engines install`.",
+        f"Known ones: {names}." if names else "Install one in Settings, or with `specdeck engines install`.",
     )
 
 
-def add(path: Path) -> EngineEnvironment:
+def add(path: Path, *, cancelled: Callable[[], bool] = never) -> EngineEnvironment:
     """Remember an environment that somebody else made, and probe it.
 
     Args:
         path: its folder, or its interpreter.
+        cancelled: as for `probe`.
 
     Raises:
         EngineEnvironmentError: there is no interpreter or no vLLM.
+        ProbeCancelled: given up; it is not remembered.
     """
     python, folder = engine_search.resolve(path)
     if engine_folder.vllm_package(folder) is None:
         raise EngineEnvironmentError(
             f"There is no vLLM in {folder}.",
-            f"Install one there (`{python} -m pip install vllm`), or let Specdeck make its own: "
-            "`specdeck engines install`.",
+            f"Install one there (`{python} -m pip install vllm`), or let Specdeck make its own, in Settings or "
+            "with `specdeck engines install`.",
         )
     for environment in list_environments():
         if environment.folder == folder:
-            return probe(environment)
+            return probe(environment, cancelled=cancelled)
     identity = _free_name(folder)
     _save_registry({**_registry(), identity: (python, folder)})
-    return probe(get(identity))
+    try:
+        return probe(get(identity), cancelled=cancelled)
+    except probe_runner.ProbeCancelled:
+        _forget(identity)
+        raise
 
 
 def remove(environment_id: str) -> EngineEnvironment:
@@ -122,7 +129,7 @@ def remove(environment_id: str) -> EngineEnvironment:
     """
     environment = get(environment_id)
     if not environment.managed:
-        _save_registry({name: entry for name, entry in _registry().items() if name != environment_id})
+        _forget(environment_id)
     else:
         with install_lock.hold():
             delete_managed(environment.folder)
@@ -143,22 +150,36 @@ def delete_managed(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def probe(environment: EngineEnvironment, *, refresh: bool = False) -> EngineEnvironment:
+def probe(
+    environment: EngineEnvironment, *, refresh: bool = False, cancelled: Callable[[], bool] = never
+) -> EngineEnvironment:
     """Return the environment with what its vLLM accepts; runs its interpreter unless the answer is kept.
 
     Args:
         environment: any environment; one that has nothing to probe comes back as it is.
         refresh: ask again although an answer is kept; trouble of the moment is told but does not replace it.
+        cancelled: asked again and again while the interpreter runs, in this thread; a yes ends it.
+
+    Raises:
+        ProbeCancelled: given up.
     """
     now = _look(
         environment.python, environment.folder, identity=environment.id, managed=environment.managed, fresh=refresh
     )
     if now.state is not EnvironmentState.UNCHECKED:
         return now
-    return _judge(now, probe_runner.probe_now(now.python, now.folder))
+    outcome = probe_runner.probe_now(now.python, now.folder, cancelled=cancelled)
+    if cancelled():
+        raise probe_runner.ProbeCancelled
+    return _judge(now, outcome)
 
 
-def choose(environment_id: str | None = None, *, on_wait: Callable[[str], None] | None = None) -> EngineEnvironment:
+def choose(
+    environment_id: str | None = None,
+    *,
+    on_wait: Callable[[str], None] | None = None,
+    cancelled: Callable[[], bool] = never,
+) -> EngineEnvironment:
     """Return the environment that a launch uses, probed and fit to serve.
 
     Without an id: the newest vLLM that works, a GPU build before a CPU build, among the installed and added ones.
@@ -166,15 +187,17 @@ def choose(environment_id: str | None = None, *, on_wait: Callable[[str], None] 
     Args:
         environment_id: the one a profile names, None for any.
         on_wait: told in words when a first probe will take its time.
+        cancelled: as for `probe`.
 
     Raises:
         UsageError: there is none of that name.
         EngineEnvironmentError: it cannot serve, or there is none at all; says what to do.
+        ProbeCancelled: given up.
     """
     if environment_id is not None:
         wanted = get(environment_id)
         # Kept trouble is looked at again: whoever names an environment may have mended it.
-        checked = _checked(wanted, on_wait, refresh=wanted.state is EnvironmentState.BROKEN)
+        checked = _checked(wanted, on_wait, cancelled, refresh=wanted.state is EnvironmentState.BROKEN)
         if checked.state is not EnvironmentState.OK:
             raise EngineEnvironmentError(
                 f"The engine environment {checked.id!r} cannot be used: {checked.problem}", _what_to_do(checked)
@@ -186,7 +209,7 @@ def choose(environment_id: str | None = None, *, on_wait: Callable[[str], None] 
     # Before giving up, kept trouble is looked at again: it may be mended, and the way out is a large download.
     kept = [e for e in problems if e.state is EnvironmentState.BROKEN and e.python.exists()]
     for environment in (*sorted(fit, key=_rank, reverse=True), *sorted(kept, key=_rank, reverse=True)):
-        checked = _checked(environment, on_wait, refresh=environment in kept)
+        checked = _checked(environment, on_wait, cancelled, refresh=environment in kept)
         if checked.state is EnvironmentState.OK:
             return checked
         problems = [checked if e.id == checked.id else e for e in problems]
@@ -199,22 +222,29 @@ def choose(environment_id: str | None = None, *, on_wait: Callable[[str], None] 
         )
     raise EngineEnvironmentError(
         "No vLLM is installed.",
-        "Install one with `specdeck engines install`, or add yours with `specdeck engines add PATH`.",
+        "Install or add one in Settings, or with `specdeck engines install` or `specdeck engines add PATH`.",
     )
 
 
 def _checked(
-    environment: EngineEnvironment, on_wait: Callable[[str], None] | None, *, refresh: bool
+    environment: EngineEnvironment,
+    on_wait: Callable[[str], None] | None,
+    cancelled: Callable[[], bool],
+    *,
+    refresh: bool,
 ) -> EngineEnvironment:
     if on_wait and (refresh or environment.state is EnvironmentState.UNCHECKED):
         on_wait(f"Asking the vLLM of {environment.id} what it accepts (about 20 s, once) ...")
-    return probe(environment, refresh=refresh)
+    return probe(environment, refresh=refresh, cancelled=cancelled)
 
 
 def _what_to_do(environment: EngineEnvironment) -> str:
     if environment.managed:
-        return "Do it again with `specdeck engines install`."
-    return f"Mend it, then run `specdeck engines probe {environment.id}`, or use another environment."
+        return "Install it again in Settings, or with `specdeck engines install`."
+    return (
+        f"Mend it, then check it in Settings or with `specdeck engines probe {environment.id}`, or use another "
+        "environment."
+    )
 
 
 def _rank(environment: EngineEnvironment) -> tuple[bool, tuple[int, ...], bool]:
@@ -265,6 +295,10 @@ def _managed() -> Iterator[EngineEnvironment]:
     for folder in entries:
         if folder.is_dir() and not folder.name.startswith("."):
             yield _look(engine_folder.interpreter(folder), folder, identity=folder.name, managed=True)
+
+
+def _forget(identity: str) -> None:
+    _save_registry({name: entry for name, entry in _registry().items() if name != identity})
 
 
 def _registry_file() -> Path:

@@ -61,7 +61,8 @@ def check_again(
     if not outcome.lasting:
         raise EngineEnvironmentError(
             f"{environment.id} is installed but could not be checked now. {outcome.problem}",
-            f"Try again. To make it anew: `specdeck engines remove {environment.id}`, then install.",
+            f"Try again. To make it anew, remove it in Settings or with `specdeck engines remove {environment.id}`, "
+            "then install.",
         )
     return None, outcome.problem
 

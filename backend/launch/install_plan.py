@@ -120,7 +120,7 @@ def plan(facts: MachineFacts, want: EngineWant | None = None) -> InstallPlan:
     if facts.architecture not in _ARCHITECTURES:
         raise EngineEnvironmentError(
             f"There are no vLLM wheels for {facts.architecture}, only for {' and '.join(_ARCHITECTURES)}.",
-            "Build vLLM yourself and add it with `specdeck engines add PATH`.",
+            "Build vLLM yourself and add it in Settings, or with `specdeck engines add PATH`.",
         )
     if want.version is not None and not re.fullmatch(r"\d+(\.\d+)+([abrc.post\d]*)", want.version):
         raise UsageError(f"{want.version!r} is no version number.", "Write it as in 0.32.0.")
@@ -177,7 +177,7 @@ def _build(facts: MachineFacts, want: EngineWant) -> tuple[str, str, tuple[str, 
         if problem:
             raise EngineEnvironmentError(
                 f"The CUDA build of vLLM {version} cannot run here. {problem}",
-                "The CPU build runs here: `specdeck engines install --cpu`.",
+                "The CPU build runs here: choose it in Settings, or with `specdeck engines install --cpu`.",
             )
         return CUDA, "The CUDA build was asked for.", notes
     if problem:
@@ -204,7 +204,7 @@ def _cuda_obstacle(facts: MachineFacts, version: str) -> tuple[str, tuple[str, .
         f"{_dotted(needed)}, so driver {_OLDEST_DRIVER[needed]} or newer."
     )
     older = next((last for cuda, last in _LAST_FOR_CUDA.items() if cuda <= driver.cuda), None)
-    hint = f" vLLM {older} fits this driver: `specdeck engines install --cuda --version {older}`."
+    hint = f" vLLM {older} fits this driver; in a terminal: `specdeck engines install --cuda --version {older}`."
     return words + (hint if older else ""), ()
 
 

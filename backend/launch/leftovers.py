@@ -85,9 +85,7 @@ async def end(leftover: Leftover, *, grace_s: float, hurry: asyncio.Event) -> st
         return None
     try:
         record = leftover.record
-        held = processes.shared_memory_of(await asyncio.to_thread(processes.members, record.identity))
-        record.shared_memory = sorted(held | set(record.shared_memory))
-        left = await ending.end_processes(record.identity, grace_s=grace_s, hurry=hurry)
+        left = await ending.end_processes(record.identity, grace_s=grace_s, hurry=hurry, note=record.note_shared_memory)
         if not left:
             await asyncio.to_thread(_close, leftover.folder, record)
         return ending.unkillable_words(left)

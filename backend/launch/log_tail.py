@@ -68,7 +68,11 @@ class LogTail:
         self._lines = Lines()
 
     def read(self) -> Tail:
-        """Read on, at most 1 MB at once; a file that cannot be read, or is not there yet, brings nothing."""
+        """Read on, at most 1 MB at once; a file that is not there yet brings nothing.
+
+        Raises:
+            OSError: it cannot be read; the next reading goes on where this one began.
+        """
         try:
             with self._file.open("rb") as stream:
                 size = os.fstat(stream.fileno()).st_size
@@ -81,8 +85,11 @@ class LogTail:
                 if os.fstat(stream.fileno()).st_size < size:  # it is being cut: what was read may be torn
                     self._begun = False
                     return Tail((), more=True)
-        except OSError:
+        except FileNotFoundError:
             return Tail(())
+        except _WasCut:
+            self._begun = False
+            return Tail((), more=True)
         self._begun, self._size = True, size
         self._offset += len(data)
         lines, replaces_last = self._lines.feed(data, is_all=self._offset >= size)
@@ -183,8 +190,16 @@ def _visible(found: re.Match[str]) -> str:
     return "␡" if code == 0x7F else "�"
 
 
+class _WasCut(Exception):
+    """The file was cut between counting its lines and looking at them."""
+
+
 def _start_of_last(handle: int, keep_lines: int) -> tuple[int, int]:
-    """Return where the last `keep_lines` lines of a file begin, and the number of the first of them."""
+    """Return where the last `keep_lines` lines of a file begin, and the number of the first of them.
+
+    Raises:
+        _WasCut: the file is no longer what was counted.
+    """
     chunks: list[tuple[int, int]] = []  # line feeds, and all ends of lines
     offset, last = 0, b""
     while data := os.pread(handle, _SCAN_BYTES, offset):
@@ -201,7 +216,9 @@ def _start_of_last(handle: int, keep_lines: int) -> tuple[int, int]:
             data = os.pread(handle, _SCAN_BYTES, index * _SCAN_BYTES)
             place = -1
             for _ in range(skip):
-                place = data.index(b"\n", place + 1)
+                place = data.find(b"\n", place + 1)
+                if place < 0:
+                    raise _WasCut
             before = data[: place + 1]
             ends = before.count(b"\n") + before.count(b"\r") - before.count(b"\r\n")
             if index and before[:1] == b"\n" and os.pread(handle, 1, index * _SCAN_BYTES - 1) == b"\r":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from backend import child
 from backend.clean_env import clean_environment
-from backend.errors import EngineEnvironmentError
+from backend.errors import Cancelled, EngineEnvironmentError
 from backend.launch import engine_folder
 from backend.launch.pip_output import InstallStep, PipReader
 
@@ -20,7 +20,7 @@ _GRACE_S = 5.0
 _MISPLACING = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_REQUIRE_VIRTUALENV", "PIP_PYTHON", "PIP_DRY_RUN")
 
 
-class InstallCancelled(Exception):
+class InstallCancelled(Cancelled):
     """Somebody gave the install up; what is half done stays marked as such."""
 
 

@@ -25,7 +25,7 @@ def check_environment(environment: EngineEnvironment) -> list[Finding]:
             Severity.ERROR,
             f"The engine environment “{environment.id}” is {environment.state}.",
             environment.problem,
-            "Run `specdeck engines install` to make a sound one.",
+            "Install a sound one in Settings, or with `specdeck engines install`.",
         )
     ]
 
@@ -62,7 +62,7 @@ def check_runs(port: int, runs: Iterable[RunStatus]) -> list[Finding]:
             Severity.ERROR,
             f"Port {port} belongs to {run.run_id}, which is {run.state}.",
             "Two engines cannot listen on one port.",
-            f"End it with `specdeck stop {run.run_id}`, or use another port.",
+            f"End it in a terminal with `specdeck stop {run.run_id}`, or use another port.",
         )
         for run in runs
         if run.url.endswith(f":{port}")

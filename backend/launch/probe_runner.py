@@ -13,6 +13,7 @@ from typing import Any
 
 from backend import bounded, child, paths
 from backend.clean_env import clean_environment
+from backend.errors import Cancelled
 from backend.launch import engine_folder, probe
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,10 @@ _PASSING = re.compile(
     r"|out of memory|Resource temporarily unavailable|Too many open files|No space left",
     re.IGNORECASE,
 )
+
+
+class ProbeCancelled(Cancelled):
+    """Somebody gave the probe up; its process has ended and nothing was kept."""
 
 
 @dataclass(frozen=True, slots=True)

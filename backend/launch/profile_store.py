@@ -66,7 +66,7 @@ class ProfileStore:
                 return read(path, read_only=False)
         names = [path.stem for folder in (self._own, self._presets) for path in _files(folder)]
         close = difflib.get_close_matches(name, names, n=1)
-        hint = f"Did you mean {close[0]}?" if close else "`specdeck profiles list` shows what there is."
+        hint = f"Did you mean {close[0]}?" if close else "See the page Profiles, or `specdeck profiles list`."
         raise UsageError(f"There is no profile named {name}.", hint)
 
     def get(self, name: str) -> Profile:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from backend import paths
 from backend.events import RunState
-from backend.launch.processes import Identity, boot_id, members
+from backend.launch.processes import Identity, Stat, boot_id, members, shared_memory_of
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,13 @@ class RunRecord(BaseModel):
     def identity(self) -> Identity:
         """What proves a process to be of this run."""
         return Identity(self.run_id, self.boot_id, self.pid, self.start_ticks)
+
+    def note_shared_memory(self, stats: list[Stat]) -> bool:
+        """Remember what must be removed should these processes be killed; True when that is more than before."""
+        names = shared_memory_of(stats) | set(self.shared_memory)
+        is_more = names != set(self.shared_memory)
+        self.shared_memory = sorted(names)
+        return is_more
 
 
 class OwnerLock:

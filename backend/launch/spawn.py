@@ -51,7 +51,7 @@ def spawn(folder: RunFolder, launch: Launch, *, temp_dir: Path) -> tuple[RunReco
         folder.write(record)
         raise EngineError(
             f"The engine's Python could not be started: {error}.",
-            "Run `specdeck engines list` to see which environments are sound.",
+            "Settings and `specdeck engines list` show which environments are sound.",
         ) from error
     finally:
         os.close(handle)

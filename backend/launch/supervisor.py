@@ -319,9 +319,7 @@ class Supervisor:
     def _note_shared_memory(self) -> None:
         """Remember what must be removed should the engine be killed: then nobody else does it."""
         self._shared_memory_s = time.monotonic()
-        names = processes.shared_memory_of(self._live.stats) | set(self.record.shared_memory)
-        if names != set(self.record.shared_memory):
-            self.record.shared_memory = sorted(names)
+        if self.record.note_shared_memory(self._live.stats):
             self._write()
 
     async def _wait_for_exit(self) -> None:
@@ -342,7 +340,11 @@ class Supervisor:
         self._live.stats = await asyncio.to_thread(processes.members, self.record.identity)
         self._note_shared_memory()
         left = await ending.end_processes(
-            self.record.identity, grace_s=self._settings.stop_grace_s, hurry=self._hurry, reap=self._reap
+            self.record.identity,
+            grace_s=self._settings.stop_grace_s,
+            hurry=self._hurry,
+            reap=self._reap,
+            note=self.record.note_shared_memory,
         )
         self.left_behind = ending.unkillable_words(left)
         status = self._reap()

@@ -50,7 +50,7 @@ class ChatPane(QFrame):
         self._bridge = bridge
         self._view = ChatView()
         self._ready = False
-        self._told = ""
+        self._prompt = ""
         self._lay_out()
         theme.changed.connect(self._paint)
         bridge.chat_changed.connect(self._on_chat_changed)
@@ -90,12 +90,15 @@ class ChatPane(QFrame):
         self.empty.setProperty("role", "muted")
         self.empty.setWordWrap(True)
         self.empty.setAlignment(Qt.AlignmentFlag.AlignHCenter)
+        self.ask_prompt = QPushButton("Ask the demo's question")
+        self.ask_prompt.clicked.connect(self._on_ask_prompt)
         nothing = QWidget()
         column = QVBoxLayout(nothing)
         column.setSpacing(12)
         column.addStretch(2)
         column.addWidget(self._empty_mark)
         column.addWidget(self.empty)
+        column.addWidget(self.ask_prompt, 0, Qt.AlignmentFlag.AlignHCenter)
         column.addStretch(3)
         self._pages = QStackedWidget()
         self._pages.addWidget(nothing)
@@ -138,18 +141,17 @@ class ChatPane(QFrame):
     # ---- from the backend --------------------------------------------------------------------------------------
 
     def _on_chat_changed(self, view: ChatView) -> None:
-        asked = view.streaming and not self._view.streaming
-        self._view = view
+        old, self._view = self._view, view
+        asked = view.streaming and not old.streaming
         if asked:
             self.transcript.follow()
         self._show()
-        if view.notice and view.notice != self._told:
+        if view.notice and view.notice != old.notice:
             self.notice.show_notice(view.notice, tone="warn")
-        elif view.can_undo_clear:
-            self.notice.show_notice("The conversation is cleared.", action="Undo", act=self._undo_clear)
+        elif view.undo and view.undo != old.undo:
+            self.notice.show_notice(view.undo, action="Undo", act=self._on_undo)
         elif asked:
             self.notice.clear()
-        self._told = view.notice
 
     def _on_chat_grew(self, delta: ChatDelta) -> None:
         self.transcript.grow(delta)
@@ -157,9 +159,9 @@ class ChatPane(QFrame):
     def _on_run_changed(self, run: RunView) -> None:
         ready = run.state is RunState.READY
         words = _READY if ready else _NOT_READY.get(run.state, _NO_ENGINE)
-        if (ready, words) == (self._ready, self.empty.text()):
+        if (ready, words, run.prompt) == (self._ready, self.empty.text(), self._prompt):
             return
-        self._ready = ready
+        self._ready, self._prompt = ready, run.prompt
         self.empty.setText(words)
         self.input.setPlaceholderText("Message (Enter sends, Shift+Enter breaks the line)" if ready else words)
         self._show()
@@ -169,6 +171,9 @@ class ChatPane(QFrame):
         self.transcript.show_messages(view.messages, streaming=view.streaming, busy=view.streaming or not self._ready)
         self._pages.setCurrentIndex(1 if view.messages else 0)
         self.settings_panel.show_settings(view.settings)
+        self.ask_prompt.setVisible(self._ready and bool(self._prompt))
+        self.ask_prompt.setAccessibleName(f"Ask the demo's question: {self._prompt}")
+        self.ask_prompt.setToolTip(self._prompt)
         # Where there is a conversation, the sentence of the empty page has to stand elsewhere.
         self.figures.setText(figures_words(view) if self._ready or view.streaming else self._words_if_needed())
         self._show_controls()
@@ -184,6 +189,7 @@ class ChatPane(QFrame):
         self.send.setEnabled(self._ready and bool(self.input.toPlainText().strip()))
         self.input.setEnabled(self._ready or streaming)
         self.clear_button.setEnabled(bool(self._view.messages) and not streaming)
+        self.ask_prompt.setEnabled(not streaming)
         if had_focus and self.input.isEnabled():
             self.input.setFocus()
 
@@ -199,8 +205,15 @@ class ChatPane(QFrame):
         text = self.input.toPlainText()
         if self._view.streaming or not self._ready or not text.strip():
             return
-        self.settings_panel.settle()
         self.input.clear()
+        self._send(text)
+
+    def _on_ask_prompt(self) -> None:
+        self._send(self._prompt)
+        self.input.setFocus()
+
+    def _send(self, text: str) -> None:
+        self.settings_panel.settle()
 
         def give_back(error: UserError) -> None:
             if not self.input.toPlainText():
@@ -215,7 +228,11 @@ class ChatPane(QFrame):
             self._call(self._bridge.desk.chat.stop())
 
     def _on_edited(self, index: int, text: str) -> None:
-        self._call(self._bridge.desk.chat.edit(index, text))
+        def give_back(error: UserError) -> None:
+            self.transcript.edit_again(index, text)
+            self._on_failed(error)
+
+        self._bridge.call(self, self._bridge.desk.chat.edit(index, text), failed=give_back)
 
     def _on_retry(self) -> None:
         self._call(self._bridge.desk.chat.regenerate())
@@ -227,8 +244,8 @@ class ChatPane(QFrame):
         self._call(self._bridge.desk.chat.clear())
         self.input.setFocus()
 
-    def _undo_clear(self) -> None:
-        self._call(self._bridge.desk.chat.undo_clear())
+    def _on_undo(self) -> None:
+        self._call(self._bridge.desk.chat.undo())
 
     def _on_settings_changed(self, settings: ChatSettings) -> None:
         self._call(self._bridge.desk.chat.change_settings(settings))
@@ -254,12 +271,13 @@ class ChatPane(QFrame):
         shown.setTabChangesFocus(True)
         shown.setFixedHeight(84)
         web = url.scheme().lower() in ("http", "https") and bool(url.host())
-        opening = [Answer("open", "Open in the browser", "primary")] if web else []
+        # Not the default answer: whoever presses Enter without reading must not follow a model's link.
+        opening = [Answer("open", "Open in the browser", "danger")] if web else []
         dialog = ChoiceDialog(
             self,
             title="Open this link?" if web else "This link is not opened",
             text="A model wrote it. It leads to:" if web else "Only addresses of web pages are opened. It leads to:",
-            answers=[*opening, Answer("no", "Cancel" if web else "Close")],
+            answers=[*opening, Answer("no", "Do not open" if web else "Close")],
             detail=shown,
         )
         dialog.setProperty("address", address)

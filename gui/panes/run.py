@@ -45,6 +45,7 @@ class RunPane(QWidget):
 
     def __init__(self, bridge: Bridge, store: QSettings, chat: QWidget | None, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self.chat = chat
         self._bridge = bridge
         self._store = store
         self._run = RunView()
@@ -133,8 +134,10 @@ class RunPane(QWidget):
             self._draw()
 
     def _on_sampled(self, reading: Reading) -> None:
-        if self._host is not None and reading.host.t > self._host.t:
-            self._interval_s = reading.host.t - self._host.t
+        over_s = reading.engine.interval_s if reading.engine is not None else None
+        if over_s is None and self._host is not None and reading.host.t > self._host.t:
+            over_s = reading.host.t - self._host.t
+        self._interval_s = over_s or self._interval_s
         self._host = reading.host
         engine = reading.engine
         self._sample = engine if engine is not None and engine.state is not RunState.STOPPED else None

@@ -44,6 +44,7 @@ class SettingsPane(QWidget):
         self._unsaved: deque[tuple[SettingRow, object]] = deque()
         self._saving = False
         self._busy: dict[str, str] = {}
+        self._cancelling = False  # the person has given the install up here
         self.question: ChoiceDialog | None = None
         self._column = QVBoxLayout()
         self._column.setSpacing(12)
@@ -271,6 +272,7 @@ class SettingsPane(QWidget):
 
     def _on_agreed(self, build: str | None) -> None:
         self.install_button.setEnabled(False)
+        self._cancelling = False
         self._bridge.call(
             self, self._bridge.desk.engines.install(build), done=self._on_installed, failed=self._on_install_failed
         )
@@ -278,21 +280,23 @@ class SettingsPane(QWidget):
     def _on_progress(self, progress: JobProgress) -> None:
         if progress.job == "install":
             self.install.show_progress(progress)
+        elif progress.job == "engines" and self.isVisible():  # changed, perhaps by a start
+            self._refresh_engines()
 
     def _on_installed(self, _entry: EngineEntry) -> None:
         self._end_install()
 
     def _on_install_failed(self, error: UserError) -> None:
+        if self._cancelling:
+            self._end_install()
+            return
         self.install_button.setEnabled(True)
         self.install.show_problem(str(error))
         self._tell_changed()
 
     def _on_cancel(self) -> None:
-        self._bridge.call(self, self._bridge.desk.engines.cancel_install(), done=self._on_cancelled)
-
-    def _on_cancelled(self, _nothing: None) -> None:
-        if self.install.is_installing:
-            self._end_install()
+        self._cancelling = True  # what awaits the install hears of its end
+        self._bridge.call(self, self._bridge.desk.engines.cancel_install())
 
     def _end_install(self) -> None:
         self.install_button.setEnabled(True)

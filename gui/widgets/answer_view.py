@@ -192,15 +192,17 @@ class AnswerView(MessageView):
         self._rich.rendered.connect(self._on_rendered)
         if self._plain is not None:
             self._plain.set_caret(False)
-            self._rich.set_waiting(True)
+        self._rich.set_waiting(True)
         self._body.addWidget(self._rich)
         self._rich.render_in(self._slices)
 
     def _on_rendered(self) -> None:
-        if self.sender() is self._rich and self._rich is not None and self._plain is not None:
+        if self.sender() is not self._rich or self._rich is None:
+            return
+        if self._plain is not None:
             self._drop(self._plain)
             self._plain = None
-            self._rich.set_waiting(False)
+        self._rich.set_waiting(False)
 
     def _drop(self, widget: QWidget) -> None:
         widget.hide()

@@ -117,7 +117,7 @@ class ChartCard(Card):
         """Hand the curves of the span to the plot, and say the newest values."""
         view = self.views[self.view_index]
         has_values = self._is_fresh(moment) or self._draw(moment)
-        self._source_words = f"{view.source} · {moment.interval_s:.2g} s"
+        self._source_words = f"{view.source} · {round(moment.interval_s, 1):g} s"
         figure, words = view.figure(moment)
         if has_values:
             self.figure.show_figure(figure, words)
@@ -181,7 +181,7 @@ class PositionCard(Card):
 
     def show_moment(self, moment: Moment) -> None:
         """Show the newest reading of the span in which drafts were counted."""
-        self._source_words = f"counters · {moment.interval_s:.2g} s"
+        self._source_words = f"counters · {round(moment.interval_s, 1):g} s"
         self.show_cursor(moment)
 
     def show_cursor(self, moment: Moment) -> None:

@@ -1,6 +1,7 @@
 """A block of code in a message: its language, the code as it is, and a button that copies it."""
 
 import math
+from collections.abc import Iterator
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QFont, QGuiApplication, QResizeEvent, QTextCursor, QWheelEvent
@@ -18,6 +19,10 @@ from PySide6.QtWidgets import (
 from gui.theme import code_font
 
 _COPIED_MS = 1500
+# What is laid out at once: so many lines, or so many characters.
+_STEP_LINES = 200
+_STEP_CHARS = 8000
+_LINE_CHARS = 2000  # a longer line is shown as several
 
 
 class CodeBlock(QFrame):
@@ -26,7 +31,7 @@ class CodeBlock(QFrame):
     def __init__(self, language: str = "", parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setProperty("inset", "true")
-        self._parts: list[str] = []
+        self._code = ""
         self._language = QLabel(language or "code")
         self._language.setProperty("role", "note")
         self._language.setTextFormat(Qt.TextFormat.PlainText)
@@ -55,12 +60,22 @@ class CodeBlock(QFrame):
     @property
     def code(self) -> str:
         """The code, exactly."""
-        return "\n".join(self._parts)
+        return self._code
 
-    def add_lines(self, text: str) -> None:
-        """Append one or more whole lines."""
-        self._view.add(text if not self._parts else "\n" + text)
-        self._parts.append(text)
+    def steps(self, code: str) -> Iterator[None]:
+        """Show code, with a pause after each part of it."""
+        self._code = code
+        part: list[str] = []
+        size = 0
+        for line in code.split("\n"):
+            for start in range(0, max(1, len(line)), _LINE_CHARS):
+                part.append(line[start : start + _LINE_CHARS])
+                size += len(part[-1])
+                if len(part) == _STEP_LINES or size > _STEP_CHARS:
+                    self._view.add_lines(part)
+                    part, size = [], 0
+                    yield
+        self._view.add_lines(part)
 
     def _on_copy(self) -> None:
         QGuiApplication.clipboard().setText(self.code)
@@ -76,6 +91,7 @@ class _CodeView(QPlainTextEdit):
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
+        self._empty = True
         self.setReadOnly(True)
         self.setUndoRedoEnabled(False)
         self.setFrameShape(QFrame.Shape.NoFrame)
@@ -90,11 +106,14 @@ class _CodeView(QPlainTextEdit):
         self.setProperty("role", "code")
         self.document().setDefaultFont(font)
 
-    def add(self, text: str) -> None:
-        """Append text without scrolling to it."""
+    def add_lines(self, lines: list[str]) -> None:
+        """Append whole lines without scrolling to them."""
+        if not lines:
+            return
         cursor = QTextCursor(self.document())
         cursor.movePosition(QTextCursor.MoveOperation.End)
-        cursor.insertText(text)
+        cursor.insertText("\n".join(lines if self._empty else ["", *lines]))
+        self._empty = False
         self.fit()
         self.verticalScrollBar().setValue(0)
 

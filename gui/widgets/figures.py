@@ -37,11 +37,6 @@ def percent(ratio: float | None, decimals: int = 0) -> str:
     return f"{number(ratio * 100, decimals)} %"
 
 
-def milliseconds(seconds: float | None) -> str:
-    """Return seconds as "19.6 ms" or "1,240 ms"."""
-    return UNKNOWN if seconds is None or not math.isfinite(seconds) else f"{rate(seconds * 1000)} ms"
-
-
 def gib(size_bytes: float | None) -> str:
     """Return bytes as "12.3 GiB"."""
     return UNKNOWN if size_bytes is None or not math.isfinite(size_bytes) else f"{number(size_bytes / _GIB, 1)} GiB"

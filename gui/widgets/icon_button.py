@@ -19,10 +19,5 @@ class IconButton(QToolButton):
         theme.changed.connect(self._paint)
         self._paint()
 
-    def set_symbol(self, symbol: str) -> None:
-        """Show another symbol."""
-        self._symbol = symbol
-        self._paint()
-
     def _paint(self) -> None:
         self.setIcon(icon(self._symbol, theme.tokens.muted, size_px=self._size_px))

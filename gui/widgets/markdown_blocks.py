@@ -1,12 +1,22 @@
 """Cuts a Markdown text into pieces that are rendered one by one: runs of prose, and code blocks."""
 
 import re
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-# Rendering this much takes about a millisecond; a piece is cut at the next blank line.
-_PROSE_CHARS = 1500
-# A paragraph or table without a blank line is cut at a line's end beyond this, and a single line at a space.
-_HARD_CHARS = 4000
+# What rendering costs, in microseconds as measured on a slow machine; a turn of the event loop must stay below 16,000.
+_LINE_COST, _CHAR_COST, _MARK_COST, _IMAGE_COST, _CELL_COST = 50, 1, 12, 40, 60
+_ENOUGH = 2000  # a piece that costs this much ends at the next blank line
+_MOST = 4000  # one without a blank line ends at a line's end, and a single line at a space
+_TABLE_MOST = 4500
+_PAUSE_LINES = 250
+_TABLE_ROWS = 15  # rows below one heading
+_TABLE_COLUMNS = 10  # a wider one is shown as it was written, where it can be scrolled
+_MARK = re.compile(r"[`*_~\[<>&]|://")
+_ITEM = re.compile(r"^[ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t]")
+_RULER = re.compile(r":?-+:?")
+_BAR = re.compile(r"(?<!\\)\|")
 _FENCE = re.compile(r"^(?P<indent>[ \t]*)(?P<marks>`{3,}|~{3,})[ \t]*(?P<info>.*)$")
 
 
@@ -25,17 +35,22 @@ class Code:
     language: str
 
 
-def split(markdown: str) -> tuple[Prose | Code, ...]:
-    """Cut a text; a code block whose end is missing goes on to the end of the text."""
-    pieces: list[Prose | Code] = []
+def split(markdown: str) -> Iterator[Prose | Code | None]:
+    """Cut a text; a code block whose end is missing goes on to the end of the text.
+
+    Yields:
+        The pieces in order, and None now and then where the work may be interrupted.
+    """
     prose: list[str] = []
     code: list[str] = []
     fence: re.Match[str] | None = None
     in_list = False  # the last code block was indented
-    for line in markdown.split("\n"):
+    for number, line in enumerate(markdown.split("\n"), 1):
+        if number % _PAUSE_LINES == 0:
+            yield None
         if fence is not None:
             if _closes(fence, line):
-                pieces.append(Code("\n".join(code), _language(fence)))
+                yield Code("\n".join(code), _language(fence))
                 fence, code = None, []
             else:
                 code.append(_unindented(line, len(fence["indent"])))
@@ -46,11 +61,11 @@ def split(markdown: str) -> tuple[Prose | Code, ...]:
         if fence is None:
             prose.append(line)
         else:
-            pieces += _prose(_outdented(prose) if in_list else prose)
+            yield from _prose(_outdented(prose) if in_list else prose)
             prose, in_list = [], bool(fence["indent"])
     if fence is not None:
-        pieces.append(Code("\n".join(code), _language(fence)))
-    return (*pieces, *_prose(_outdented(prose) if in_list else prose))
+        yield Code("\n".join(code), _language(fence))
+    yield from _prose(_outdented(prose) if in_list else prose)
 
 
 def _closes(fence: re.Match[str], line: str) -> bool:
@@ -69,33 +84,119 @@ def _unindented(line: str, width: int) -> str:
     return line[min(blank, width) :]
 
 
-def _prose(lines: list[str]) -> list[Prose | Code]:
-    """Join lines to pieces of a size that renders quickly."""
-    lines = [part for line in lines for part in _short(line)]
-    pieces: list[Prose | Code] = []
+def _prose(lines: list[str]) -> Iterator[Prose | Code | None]:
+    """Join lines to pieces of a size that renders quickly; a table is one or more pieces of its own."""
+    at = begin = 0
+    in_list = False
+    while at < len(lines):
+        if at % _PAUSE_LINES == 0:
+            yield None
+        end = _table_end(lines, at)
+        if end == at:
+            in_list = _still_in_list(lines[at], in_list)
+            at += 1
+            continue
+        yield from _text(lines[begin:at])
+        yield from _table([line.lstrip(" \t") for line in lines[at:end]] if in_list else lines[at:end])
+        if in_list:  # what follows in the list would read as code without it
+            lines = [*lines[:end], *_outdented(lines[end:])]
+        at = begin = end
+    yield from _text(lines[begin:])
+
+
+def _text(lines: list[str]) -> Iterator[Prose | None]:
+    """Cut lines without tables."""
+    waiting = deque(lines)
     piece: list[str] = []
-    size = 0
-    for number, line in enumerate(lines):
-        piece.append(line)
-        size += len(line) + 1
-        following = lines[number + 1] if number + 1 < len(lines) else ""
+    size = n_lines = 0
+    in_list = False
+    while waiting:
+        n_lines += 1
+        if n_lines % _PAUSE_LINES == 0:
+            yield None
+        line = waiting[0]
+        cost = _cost(line)
+        if cost > _MOST:
+            waiting.popleft()
+            waiting.extendleft(reversed(_short(line, cost)))
+            continue
         # An indented line may belong to the list above.
-        at_gap = not line.strip() and bool(following.strip()) and not following[0].isspace()
-        if (size > _PROSE_CHARS and at_gap) or size > _HARD_CHARS:
-            pieces.append(Prose("\n".join(piece).strip("\n")))
+        at_gap = bool(piece) and not piece[-1].strip() and bool(line.strip()) and not line[0].isspace()
+        if piece and ((size > _ENOUGH and at_gap) or size + cost > _MOST):
+            yield from _joined(piece)
             piece, size = [], 0
-    pieces.append(Prose("\n".join(piece).strip("\n")))
-    return [piece for piece in pieces if piece.text.strip()]
+            if in_list and line[:1].isspace():
+                waiting = deque(_outdented(list(waiting)))
+                continue
+        in_list = _still_in_list(line, in_list)
+        piece.append(waiting.popleft())
+        size += cost
+    yield from _joined(piece)
 
 
-def _short(line: str) -> list[str]:
+def _joined(lines: list[str]) -> Iterator[Prose]:
+    text = "\n".join(lines).strip("\n")
+    if text.strip():
+        yield Prose(text)
+
+
+def _still_in_list(line: str, in_list: bool) -> bool:
+    """Whether a line begins an item of a list or may belong to one."""
+    return bool(_ITEM.match(line)) or (in_list and (not line.strip() or line[0].isspace()))
+
+
+def _cost(line: str) -> int:
+    return (
+        _LINE_COST
+        + _CHAR_COST * len(line) * (1 if line.isascii() else 2)
+        + _MARK_COST * len(_MARK.findall(line))
+        + _IMAGE_COST * line.count("![")
+    )
+
+
+def _short(line: str, cost: int) -> list[str]:
     """Cut a line that is too long for one piece."""
+    room = max(1, len(line) * (_MOST // 2) // cost)
     parts = []
-    while len(line) > _HARD_CHARS:
-        at = line.rfind(" ", _HARD_CHARS // 2, _HARD_CHARS) + 1 or _HARD_CHARS
+    while len(line) > room:
+        at = line.rfind(" ", room // 2, room) + 1 or room
         parts.append(line[:at])
         line = line[at:]
     return [*parts, line]
+
+
+def _table_end(lines: list[str], at: int) -> int:
+    """Where the table ends whose heading is line `at`; `at` itself if none begins there."""
+    if at + 1 == len(lines) or "|" not in lines[at] or "|" not in lines[at + 1]:
+        return at
+    ruler = _cells(lines[at + 1])
+    if not all(_RULER.fullmatch(cell.strip()) for cell in ruler) or len(_cells(lines[at])) != len(ruler):
+        return at
+    end = at + 2
+    while end < len(lines) and "|" in lines[end]:
+        end += 1
+    return end
+
+
+def _cells(line: str) -> list[str]:
+    return _BAR.split(line.strip(" \t>").removeprefix("|").removesuffix("|"))
+
+
+def _table(lines: list[str]) -> Iterator[Prose | Code]:
+    """Cut a table between rows, and give each piece its heading."""
+    columns = len(_cells(lines[0]))
+    costs = [_cost(line) + _CELL_COST * columns for line in lines]
+    if columns > _TABLE_COLUMNS or costs[0] + max(costs[2:], default=0) > _TABLE_MOST:
+        yield Code("\n".join(lines), "table")
+        return
+    piece, size = lines[:2], costs[0]
+    for row, cost in zip(lines[2:], costs[2:], strict=True):
+        if len(piece) > 2 and (len(piece) == 2 + _TABLE_ROWS or size + cost > _TABLE_MOST):
+            yield Prose("\n".join(piece))
+            piece, size = lines[:2], costs[0]
+        piece.append(row)
+        size += cost
+    yield Prose("\n".join(piece))
 
 
 def _outdented(lines: list[str]) -> list[str]:

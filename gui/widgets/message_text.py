@@ -13,7 +13,6 @@ from gui.widgets.text_block import TextBlock
 # Appending to a block costs time with its length, so a new one is begun at a line's end, or in a line if it must be.
 _BLOCK_CHARS = 1200
 _HARD_CHARS = 2000
-_CODE_LINES = 200
 _UNLIMITED_PX = 16_777_215
 
 
@@ -112,16 +111,14 @@ class RichText(QWidget):
             if isinstance(piece, Code):
                 code = CodeBlock(piece.language)
                 self._layout.addWidget(code)
-                lines = piece.text.split("\n")
-                for first in range(0, len(lines), _CODE_LINES):
-                    code.add_lines("\n".join(lines[first : first + _CODE_LINES]))
-                    yield
-            else:
+                yield from code.steps(piece.text)
+            elif piece is not None:
                 block = TextBlock()
+                block.resize(self.width(), block.height())  # so that it is laid out once
                 block.link_clicked.connect(self.link_clicked)
                 self._layout.addWidget(block)
                 block.set_markdown(piece.text)
-                yield
+            yield
         yield  # one more turn, in which the last piece gets its size
         self.rendered.emit()
 

@@ -66,7 +66,7 @@ class QuestionView(MessageView):
     def __init__(self, message: ChatMessage, slices: Slices, parent: QWidget | None = None) -> None:
         super().__init__(message, slices, parent)
         self.edit = IconButton("edit", "Edit this question and ask again", size_px=14)
-        self.edit.clicked.connect(self.begin_edit)
+        self.edit.clicked.connect(self._on_edit)
         self.copy = IconButton("copy", "Copy this question", size_px=14)
         self.copy.clicked.connect(self._copy)
         self._bubble = QFrame()
@@ -107,10 +107,10 @@ class QuestionView(MessageView):
         self._busy = busy
         self.edit.setEnabled(not busy)
 
-    def begin_edit(self) -> None:
-        """Put an editor in place of the bubble."""
+    def begin_edit(self, text: str | None = None) -> None:
+        """Put an editor in place of the bubble, with the question in it or another text."""
         if self._editor is None:
-            self._editor = _QuestionEditor(self.message.text)
+            self._editor = _QuestionEditor(self.message.text if text is None else text)
             self._editor.done.connect(self._on_edited)
             self._editor.given_up.connect(self.end_edit)
             self._column.addWidget(self._editor)
@@ -134,6 +134,9 @@ class QuestionView(MessageView):
     def _set_width(self) -> None:
         room = int(self.width() * _BUBBLE_SHARE) - self.copy.sizeHint().width()
         self._bubble.setFixedWidth(max(48, min(room, self._natural_px)))
+
+    def _on_edit(self) -> None:
+        self.begin_edit()
 
     def _on_edited(self, text: str) -> None:
         if not self._busy:  # or the edited text would be lost

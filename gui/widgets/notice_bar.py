@@ -25,6 +25,7 @@ class NoticeBar(QFrame):
         self._words.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._action = QPushButton()
         self._action.setAccessibleName("Action of the notice")
+        self._action.setToolTip("Action of the notice")
         self._action.clicked.connect(self._on_action)
         self._close = QToolButton()
         self._close.setProperty("kind", "quiet")

@@ -17,6 +17,7 @@ class DraftState:
         read_only: it is a preset.
         ok: it has no problems that are known.
         usable: the file on disk can be read.
+        loading: it is not known yet.
         running: word for the engine that runs this very profile, "" when none does.
         restart_needed: that engine was started before the last save.
     """
@@ -25,6 +26,7 @@ class DraftState:
     read_only: bool = False
     ok: bool = True
     usable: bool = True
+    loading: bool = False
     running: str = ""
     restart_needed: bool = False
 
@@ -70,7 +72,7 @@ class ProfileActions(QFrame):
         layout.addLayout(row)
         layout.addWidget(self.start)
         theme.changed.connect(self._paint)
-        self.show_state(DraftState(usable=False))
+        self.show_state(DraftState(usable=False, loading=True))
         self._paint()
 
     def show_state(self, state: DraftState) -> None:
@@ -96,6 +98,8 @@ class ProfileActions(QFrame):
 
 
 def _words(state: DraftState) -> str:
+    if state.loading:
+        return "Reading the profiles \N{HORIZONTAL ELLIPSIS}"
     if not state.usable:
         return "This profile cannot be used."
     if state.n_changes:

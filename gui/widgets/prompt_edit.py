@@ -50,7 +50,10 @@ class PromptEdit(QPlainTextEdit):
     def _fit(self) -> None:
         lines = int(self.document().size().height())  # a plain text document counts lines
         shown = max(self._least, min(lines, self._most))
-        around = self.height() - self.viewport().height() + 2 * self.document().documentMargin()
+        frame = self.height() - self.viewport().height()
+        if frame < 0:
+            return  # the viewport has not followed yet; its own change of size comes here again
+        around = frame + 2 * self.document().documentMargin()
         height = math.ceil(shown * self.fontMetrics().lineSpacing() + around)
         policy = Qt.ScrollBarPolicy.ScrollBarAsNeeded if lines > self._most else Qt.ScrollBarPolicy.ScrollBarAlwaysOff
         if self.verticalScrollBarPolicy() != policy:

@@ -39,7 +39,7 @@ def speculation_words(moment: Moment) -> str:
         return words
     assert sample is not None
     if sample.speculation is Speculation.IDLE:
-        interval = "second" if 0.75 <= moment.interval_s < 1.5 else f"{moment.interval_s:.2g} s"
+        interval = "second" if 0.75 <= moment.interval_s < 1.5 else f"{round(moment.interval_s, 1):g} s"
         return f"No drafts in the last {interval}"
     return "" if sample.speculation is Speculation.COUNTING else "This engine does not tell about its drafts"
 

@@ -49,7 +49,6 @@ class TextBlock(QTextBrowser):
     def __init__(self, parent: QWidget | None = None, *, muted: bool = False) -> None:
         super().__init__(parent)
         self._muted = muted
-        self.setDocument(_InertDocument(self))
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -60,16 +59,13 @@ class TextBlock(QTextBrowser):
         self.setUndoRedoEnabled(False)
         self.setOpenLinks(False)
         self.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
-        self.document().setDocumentMargin(0)
-        self.document().setIndentWidth(_INDENT_PX)
-        self.document().setDefaultFont(text_font())
         self.length = 0
         self._markdown = ""
         self._caret = False
+        self._tokens = theme.tokens
+        self._taken: QTextDocument | None = None
         self.anchorClicked.connect(self.link_clicked)
-        self.document().documentLayout().documentSizeChanged.connect(self._fit)
-        theme.changed.connect(self._on_theme_changed)
-        self._fit()
+        self._take(self._new_document())
 
     def add(self, text: str) -> None:
         """Append plain text."""
@@ -87,12 +83,24 @@ class TextBlock(QTextBrowser):
 
     def set_markdown(self, text: str) -> None:
         """Show Markdown; HTML in it stays text, images become their address."""
-        self._markdown = text
-        document = self.document()
+        self._markdown, self._tokens = text, theme.tokens
+        document = self._new_document()  # not shown yet, so it is laid out once and not after each change
         document.setMarkdown(text, _FEATURES)
         has_link = _beautify(document)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus if has_link else Qt.FocusPolicy.ClickFocus)
-        self._fit()
+        self._take(document)
+
+    def take_theme(self) -> None:
+        """Use the colours of the theme: those of links and code are part of the document, so it is made anew."""
+        if self._tokens is theme.tokens:
+            return
+        self._tokens = theme.tokens
+        if self._markdown:
+            self.set_markdown(self._markdown)
+        elif self._muted:
+            cursor = QTextCursor(self.document())
+            cursor.select(QTextCursor.SelectionType.Document)
+            cursor.mergeCharFormat(self._plain_format())
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         """Leave the wheel to the transcript."""
@@ -121,19 +129,26 @@ class TextBlock(QTextBrowser):
             form.setForeground(QColor(theme.tokens.muted))
         return form
 
+    def _new_document(self) -> QTextDocument:
+        document = _InertDocument(self)
+        document.setUndoRedoEnabled(False)
+        document.setDocumentMargin(0)
+        document.setIndentWidth(_INDENT_PX)
+        document.setDefaultFont(text_font())
+        return document
+
+    def _take(self, document: QTextDocument) -> None:
+        old, self._taken = self._taken, document
+        self.setDocument(document)
+        document.documentLayout().documentSizeChanged.connect(self._fit)
+        if old is not None:
+            old.deleteLater()
+        self._fit()
+
     def _fit(self) -> None:
         height = math.ceil(self.document().size().height())
         if height != self.minimumHeight() or height != self.maximumHeight():
             self.setFixedHeight(height)
-
-    def _on_theme_changed(self) -> None:
-        """Colours of links and code are part of the document, so it is made anew."""
-        if self._markdown:
-            self.set_markdown(self._markdown)
-        elif self._muted:
-            cursor = QTextCursor(self.document())
-            cursor.select(QTextCursor.SelectionType.Document)
-            cursor.mergeCharFormat(self._plain_format())
 
 
 def _block_format() -> QTextBlockFormat:

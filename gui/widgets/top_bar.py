@@ -73,6 +73,11 @@ class TopBar(QFrame):
         """Name of the chosen profile, "" while none is known."""
         return str(self.profiles.currentData() or "")
 
+    @property
+    def is_settling(self) -> bool:
+        """Whether the button has just got another meaning and takes no click yet."""
+        return self._settling.isActive()
+
     def show_profiles(self, entries: Sequence[ProfileEntry]) -> None:
         """Offer these profiles; the chosen one stays chosen."""
         chosen = self.profile

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+import shiboken6
 from PySide6.QtCore import Qt, QUrl, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QPushButton, QScrollArea, QVBoxLayout, QWidget
@@ -11,17 +12,12 @@ from gui.theme import icon, theme
 from gui.widgets.answer_view import AnswerView
 from gui.widgets.message_view import MessageView, QuestionView
 from gui.widgets.slices import Slices
+from gui.widgets.text_block import TextBlock
 
 _AT_FIRST = 24
 _MORE = 20
 _NEAR_PX = 4
 _MOST = 60  # more are let go again once somebody is back at the end
-# Text stands on what is behind it, without a frame and a colour of its own. One sheet for all, since each costs time.
-_BARE_TEXT = """
-QTextBrowser { background: transparent; border: none; padding: 0; }
-QPlainTextEdit[role="code"] { background: transparent; border: none; padding: 0 8px; }
-QPushButton[kind="quiet"] { padding: 2px 8px 2px 4px; }
-"""
 
 
 class Transcript(QScrollArea):
@@ -40,9 +36,16 @@ class Transcript(QScrollArea):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self.setProperty("role", "transcript")
         self.setWidgetResizable(True)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        # Always there, or all text would be laid out anew, in one turn, when the bar takes its room.
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)
+        bar = self.verticalScrollBar()
+        bar.setEnabled(False)
+        self.style().unpolish(bar)  # it took its style before the transcript had its role
+        self.style().polish(bar)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAccessibleName("Conversation")
         self.slices = Slices(self)
@@ -52,7 +55,6 @@ class Transcript(QScrollArea):
         self._streaming = self._busy = False
         self._following, self._moving, self._from_end_px, self._filling = True, False, 0, False
         content = QWidget()
-        content.setStyleSheet(_BARE_TEXT)
         self._layout = QVBoxLayout(content)
         self._layout.setContentsMargins(0, 4, 8, 8)
         self._layout.setSpacing(16)
@@ -72,7 +74,7 @@ class Transcript(QScrollArea):
         self.jump.hide()
         self.verticalScrollBar().valueChanged.connect(self._on_scrolled)
         self.verticalScrollBar().rangeChanged.connect(self._on_range_changed)
-        theme.changed.connect(self._paint)
+        theme.changed.connect(self._on_theme_changed)
         self._paint()
 
     # ---- what is shown -----------------------------------------------------------------------------------------
@@ -111,6 +113,13 @@ class Transcript(QScrollArea):
         """Append streamed text to the last message."""
         if self.views and isinstance(self.views[-1], AnswerView):
             self.views[-1].grow(delta.text, delta.reasoning, delta.n_tokens)
+
+    def edit_again(self, index: int, text: str) -> None:
+        """Let a text be edited once more that could not take the place of question `index`."""
+        at = index - self._first
+        view = self.views[at] if 0 <= at < len(self.views) else None
+        if isinstance(view, QuestionView):
+            view.begin_edit(text)
 
     def _build_anew(self) -> None:
         """Build the newest messages, the last pair at once and those before it bit by bit."""
@@ -231,6 +240,7 @@ class Transcript(QScrollArea):
         self.jump.setVisible(not self._following)
 
     def _on_range_changed(self, _low: int, high: int) -> None:
+        self.verticalScrollBar().setEnabled(high > 0)
         if self._following:
             self._move_to(high)
         elif self._filling:  # what is built above must not push away what somebody reads
@@ -246,6 +256,23 @@ class Transcript(QScrollArea):
         self.jump.adjustSize()
         self.jump.move((self.width() - self.jump.width()) // 2, self.height() - self.jump.height() - 8)
         self.jump.raise_()
+
+    def _on_theme_changed(self) -> None:
+        self._paint()
+        self.slices.add(self, self._theme_steps(), first=True)
+
+    def _theme_steps(self) -> Iterator[None]:
+        """Give all text the colours of the theme, what is in sight first."""
+        middle = self.viewport().rect().center()
+
+        def distance(block: TextBlock) -> int:
+            y = block.mapFrom(self.viewport(), middle).y()
+            return max(-y, y - block.height(), 0)
+
+        for block in sorted(self.findChildren(TextBlock), key=distance):
+            if shiboken6.isValid(block):
+                block.take_theme()
+                yield
 
     def _paint(self) -> None:
         self.jump.setIcon(icon("down", size_px=14))

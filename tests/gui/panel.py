@@ -72,6 +72,8 @@ class Panel:
         self.wait(lambda: self.state in states)
 
     def click(self, widget: QWidget) -> None:
+        if widget is self.window.top_bar.button:  # it takes no second click while its meaning is new
+            self.wait(lambda: not self.window.top_bar.is_settling)
         self.qtbot.mouseClick(widget, Qt.MouseButton.LeftButton)
 
     def choose(self, name: str) -> None:

@@ -24,7 +24,9 @@ from backend.desk.desk import Desk
 from backend.events import RunState
 from gui import main_window
 from gui.main_window import MainWindow
+from gui.panes.profiles import ProfilesPane
 from tests.backend.desk.home import Told, prepare_home, write_profile
+from tests.backend.launch import runs as helpers
 from tests.e2e.fake_environment import Traces
 from tests.gui.panel import Panel, make_panel
 
@@ -204,7 +206,7 @@ def test_an_engine_left_running_is_there_again(qtbot: QtBot, tmp_path: Path, no_
         try:
             again.open()
             again.wait_for(RunState.READY)
-            assert again.window.leftovers is None, "the one engine that was left is simply there"
+            assert again.window.leftovers.dialog is None, "the one engine that was left is simply there"
             assert again.window.top_bar.profile == "mine"
             again.wait(lambda: again.window.status.queue.text() == "0")
             again.click(again.window.top_bar.button)
@@ -220,11 +222,11 @@ def test_leftovers_are_asked_about(qtbot: QtBot, tmp_path: Path, no_leaks: None,
     port = prepare_home(tmp_path)
     leave_orphan(qtbot, port)
     with make_panel(qtbot, tmp_path, port=port) as panel:
-        panel.wait(lambda: panel.window.leftovers is not None)
-        dialog = panel.window.leftovers
+        panel.wait(lambda: panel.window.leftovers.dialog is not None)
+        dialog = panel.window.leftovers.dialog
         assert dialog is not None
         panel.click(dialog.end_all if answer == "end" else dialog.leave)
-        panel.wait(lambda: panel.window.leftovers is None)
+        panel.wait(lambda: panel.window.leftovers.dialog is None)
         found: list[int] = []
         panel.bridge.call(panel.window, panel.bridge.desk.runs.leftovers(), done=lambda left: found.append(len(left)))
         panel.wait(lambda: bool(found))
@@ -390,3 +392,77 @@ def test_kill_ends_what_does_not_stop(panel: Panel) -> None:
     panel.click(panel.window.top_bar.button)
     panel.wait_for(RunState.STOPPED)
     traces.assert_nothing_left()
+
+
+def test_closing_again_does_not_kill_an_engine_that_is_left(panel: Panel) -> None:
+    panel.start_and_wait()
+    traces = Traces.of_listener(panel.port)
+    fake(panel.port, "faults", {"step_s": 1.0})
+    panel.window.chat.input.setPlainText("Hello")
+    panel.click(panel.window.chat.send)
+    panel.wait(lambda: panel.chat.streaming)
+    panel.window.close()
+    assert panel.window.closing.dialog is not None
+    panel.click(panel.window.closing.dialog.buttons["leave"])
+    panel.window.close()
+    panel.window.close_now()
+    panel.wait(lambda: panel.closed)
+    assert Traces.of_listener(panel.port).session == traces.session
+
+
+@pytest.mark.parametrize("answer", ["lose", "cancel"])
+def test_unsaved_changes_are_asked_about(panel: Panel, answer: str) -> None:
+    window = panel.window
+    window.show_page("profiles")
+    pane = window.page("profiles")
+    assert isinstance(pane, ProfilesPane)
+    pane.select("mine")
+    panel.wait(lambda: any(field.text() == "Mine" for field in pane.findChildren(QLineEdit)))
+    title = next(field for field in pane.findChildren(QLineEdit) if field.text() == "Mine")
+    title.setFocus()
+    panel.qtbot.keyClicks(title, " changed")
+    panel.wait(lambda: pane.has_unsaved == ("mine",))
+    window.close()
+    dialog = window.closing.dialog
+    assert dialog is not None
+    assert "mine" in dialog.text
+    panel.click(dialog.buttons[answer])
+    if answer == "lose":
+        panel.wait(lambda: panel.closed)
+    else:
+        panel.wait(lambda: window.closing.dialog is None)
+        assert window.isVisible()
+        assert not window.closing.is_closing
+
+
+def test_nothing_starts_while_the_window_closes(panel: Panel) -> None:
+    panel.window.close()
+    panel.window.raise_and_start("mine")
+    panel.window.launcher.start("mine")
+    panel.wait(lambda: panel.closed)
+    assert not helpers.listening(panel.port)
+
+
+@pytest.mark.parametrize("answer", ["stop", "no"])
+def test_another_profile_asks_before_it_takes_the_place(panel: Panel, tmp_path: Path, answer: str) -> None:
+    write_profile(tmp_path / "model", panel.port, "second")
+    panel.start_and_wait()
+    panel.window._on_start_from_profiles("second")
+    dialog = panel.window.launcher.dialog
+    assert dialog is not None
+    panel.click(dialog.buttons[answer])
+    if answer == "stop":
+        panel.wait(lambda: panel.bridge.run.profile == "second" and panel.state is RunState.READY)
+    else:
+        panel.wait(lambda: panel.window.launcher.dialog is None)
+        assert (panel.bridge.run.profile, panel.state) == ("mine", RunState.READY)
+
+
+def test_the_running_profile_is_restarted_without_a_question(panel: Panel) -> None:
+    panel.start_and_wait()
+    first = Traces.of_listener(panel.port).session
+    panel.window._on_start_from_profiles("mine")
+    assert panel.window.launcher.dialog is None
+    panel.wait_for(RunState.STOPPING, RunState.PREFLIGHT, RunState.STARTING)
+    panel.wait_for(RunState.READY)
+    assert Traces.of_listener(panel.port).session != first

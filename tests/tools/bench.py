@@ -240,6 +240,7 @@ def _fault(port: int, faults: dict[str, object]) -> None:
 def _history_cost(stage: Stage) -> Iterator[Figure]:
     """What a refresh of all charts costs with five minutes of history, and with a day of it."""
     process = psutil.Process()
+    _fill(stage, 300)
     short = _refresh(stage, 300)
     _fill(stage, _DAY_S)
     day = _refresh(stage, 300)

@@ -13,15 +13,17 @@ from PySide6.QtTest import QTest
 from backend.desk.types import ChatSettings
 from backend.events import RunState
 from gui import theme
-from tests.tools.stage import Stage, application, complete, private_home
+from gui.panes.profiles import ProfilesPane
+from tests.tools.stage import Stage, application, chat, private_home
 
 _PROFILE = "demo-ngram"
 _PROMPT = (
-    "Repeat this text: The river runs past the old mill, under the stone bridge and into the lake. In spring the lake "
+    "Repeat this text:\nThe river runs past the old mill, under the stone bridge and into the lake. In spring the lake "
     "rises to the stone bridge, and the old mill stands in the water until the river falls again."
 )
 _QUESTION = "Why does a small draft model make a big one faster? Give one short Python example."
-_LOAD_S = 75.0
+_LOAD_S = 70.0
+_SPAN_S = 60
 
 
 def main() -> int:
@@ -55,10 +57,17 @@ class Photographer:
     def pages(self) -> None:
         """Grab every page but Run."""
         for key in ("profiles", "logs", "settings"):
-            self._stage.window.show_page(key)
-            QTest.qWait(1500)
-            self.both(key)
+            self.page(key)
         self._stage.window.show_page("run")
+
+    def page(self, key: str, suffix: str = "") -> None:
+        """Grab one page once it shows what it has."""
+        self._stage.window.show_page(key)
+        page = self._stage.window.page(key)
+        if isinstance(page, ProfilesPane):
+            self._stage.wait(lambda: page.current != "", "the form")
+        QTest.qWait(2500)
+        self.both(f"{key}{suffix}")
 
 
 def _all(folder: Path, home: Path) -> int:
@@ -79,15 +88,14 @@ def _all(folder: Path, home: Path) -> int:
     _short_answers(stage)
     _load(stage, _LOAD_S)
     stage.ask(_QUESTION)
+    _show_span(stage)
     _work_on(stage)
     camera.both("run")
     stage.window.resize(1100, 700)
     QTest.qWait(1500)
     camera.both("run-1100x700")
     for key in ("profiles", "logs", "settings"):
-        stage.window.show_page(key)
-        QTest.qWait(1500)
-        camera.both(f"{key}-1100x700")
+        camera.page(key, "-1100x700")
     stage.window.resize(2560, 1440)
     stage.window.show_page("run")
     QTest.qWait(1500)
@@ -120,6 +128,7 @@ def _scaled(folder: Path) -> int:
     stage.open()
     stage.wait_for(RunState.READY)
     _load(stage, 20.0)
+    _show_span(stage)
     _work_on(stage)
     camera.both("run")
     camera.pages()
@@ -156,12 +165,19 @@ def _short_answers(stage: Stage) -> None:
     stage.wait(lambda: stage.chat.settings == wanted, "the settings of the chat")
 
 
+def _show_span(stage: Stage) -> None:
+    """Show a minute: the pictures are taken after little more than that."""
+    bar = stage.window.run_pane.bar
+    bar.show_span(_SPAN_S)
+    bar.span_chosen.emit(_SPAN_S)
+
+
 def _load(stage: Stage, seconds: float) -> None:
     """Ask in the chat and beside it, so that the charts show a busy engine."""
     run = stage.bridge.run
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        beside = threading.Thread(target=complete, args=(run.url, run.model, _PROMPT, 60))
+        beside = threading.Thread(target=chat, args=(run.url, run.model, _PROMPT, 60))
         beside.start()
         if not stage.chat.messages:
             stage.ask(_PROMPT)
@@ -173,7 +189,7 @@ def _work_on(stage: Stage) -> None:
     """Have the engine at work while the picture is taken."""
     run = stage.bridge.run
     for _ in range(2):
-        threading.Thread(target=complete, args=(run.url, run.model, _PROMPT, 400), daemon=True).start()
+        threading.Thread(target=chat, args=(run.url, run.model, _PROMPT, 400), daemon=True).start()
     stage.live(4)
 
 

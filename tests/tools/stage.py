@@ -115,14 +115,17 @@ class Stage:
         self.closed = True
 
 
-def complete(url: str, model: str, prompt: str, max_tokens: int) -> None:
-    """Have an engine make tokens, without the product's client."""
+def chat(url: str, model: str, prompt: str, max_tokens: int) -> None:
+    """Have an engine answer, without the product's client."""
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": prompt}],
+        "max_tokens": max_tokens,
+        "temperature": 0,
+        "ignore_eos": True,
+    }
     request = urllib.request.Request(
-        f"{url}/completions",
-        data=json.dumps(
-            {"model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
-        ).encode(),
-        headers={"Content-Type": "application/json"},
+        f"{url}/chat/completions", data=json.dumps(body).encode(), headers={"Content-Type": "application/json"}
     )
     with contextlib.suppress(OSError):
         urllib.request.urlopen(request, timeout=LIMIT_S).read()

@@ -6,13 +6,13 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeySequence, QResizeEvent, QShortcut, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
-from backend.desk.types import ProfileCheck, ProfileEntry, ProfileForm, RunView
+from backend.desk.types import JobProgress, ProfileCheck, ProfileEntry, ProfileForm, RunView
 from backend.errors import UserError
 from backend.events import Finding, RunState, Severity
 from gui.bridge import Bridge
 from gui.panes.profiles.changes import ProfileChanges
+from gui.panes.profiles.drafts import ProfileDrafts
 from gui.qt_models.profile_delegate import ProfileDelegate
-from gui.qt_models.profile_drafts import ProfileDrafts
 from gui.qt_models.profile_list import ProfileListModel
 from gui.widgets.command_view import CommandView
 from gui.widgets.finding_list import FindingList
@@ -21,8 +21,7 @@ from gui.widgets.profile_actions import DraftState, ProfileActions
 from gui.widgets.profile_form import ProfileFormView
 from gui.widgets.profile_sidebar import ProfileSidebar
 
-_DEBOUNCE_MS = 150
-_AGAIN_MS = 1500
+_DEBOUNCE_MS, _AGAIN_MS = 150, 1500
 _NARROW_PX = 1174
 # Widths of the list and of the right column, in a wide page and in a narrow one.
 _WIDE, _NARROW = (264, 392), (212, 288)
@@ -110,6 +109,7 @@ class ProfilesPane(QWidget):
         self._changes.restored.connect(self._on_restored)
         self._changes.refused.connect(self._on_refused)
         self._bridge.run_changed.connect(self._on_run_changed)
+        self._bridge.job_progressed.connect(self._on_progress)
         for keys, slot in (
             ("Ctrl+S", self._on_save),
             ("Ctrl+N", self._changes.ask_new),
@@ -219,6 +219,10 @@ class ProfilesPane(QWidget):
         self._show_state()
         if self.isVisible():
             self._ask_check()  # the port may be free now, or taken
+
+    def _on_progress(self, progress: JobProgress) -> None:
+        if progress.job == "engines" and self._wanted and self.isVisible():  # another engine may serve now
+            self._load(self._wanted)
 
     # ---- typing ----------------------------------------------------------------------------------------------
 

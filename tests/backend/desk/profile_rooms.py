@@ -22,7 +22,11 @@ class RecordedEngines(Engines):
         self.n_asked = 0
 
     async def serving(
-        self, environment_id: str | None, *, on_wait: Callable[[str], None] = lambda _words: None
+        self,
+        environment_id: str | None,
+        *,
+        on_wait: Callable[[str], None] = lambda _words: None,
+        add_found: bool = True,
     ) -> EngineEnvironment | None:
         self.n_asked += 1
         if isinstance(self.answer, UserError):

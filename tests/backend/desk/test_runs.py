@@ -1,6 +1,7 @@
 """The run as the window drives it: start, questions, failure, stop, leaving it running and taking it over."""
 
 import asyncio
+import itertools
 import os
 import signal
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from backend.desk.desk import Desk
 from backend.errors import UserError
 from backend.events import RunState
-from tests.backend.desk.home import Told, open_desk, prepare_home
+from tests.backend.desk.home import Told, open_desk, prepare_home, write_profile
 from tests.e2e.fake_environment import Traces
 
 PROFILES = "specdeck/profiles"
@@ -197,3 +198,149 @@ async def test_an_orphan_is_listed_with_its_memory_and_ended(tmp_path: Path) -> 
         assert await desk.runs.end_leftover(orphan.run_id) == ""
         assert await desk.runs.leftovers() == ()
     traces.assert_nothing_left()
+
+
+async def test_of_two_starts_at_once_one_is_refused(tmp_path: Path) -> None:
+    prepare_home(tmp_path)
+    async with open_desk() as (desk, told):
+        first, second = await asyncio.gather(desk.runs.start("mine"), desk.runs.start("mine"), return_exceptions=True)
+        assert getattr(first, "started", False)
+        assert isinstance(second, UserError)
+        await told.wait_for(RunState.READY)
+
+
+async def test_a_start_and_a_take_over_exclude_each_other(tmp_path: Path) -> None:
+    port = prepare_home(tmp_path)
+    told = Told()
+    earlier = Desk(told)
+    await earlier.begin()
+    await earlier.runs.start("mine")
+    await told.wait_for(RunState.READY)
+    traces = Traces.of_listener(port)
+    await earlier.close(leave_running=True)
+    desk = Desk(Told())
+    results = await asyncio.gather(
+        desk.begin(), desk.runs.start("mine"), desk.runs.start("mine"), return_exceptions=True
+    )
+    assert sum(1 for result in results if getattr(result, "started", False)) == 0, "its port is that of the left one"
+    await desk.close(leave_running=False)
+    if desk.runs.current is None:  # the start that was refused came first, so nothing was taken over
+        async with open_desk():
+            pass
+    traces.assert_nothing_left()
+
+
+async def test_an_engine_that_is_being_ended_is_not_left_half_ended(tmp_path: Path) -> None:
+    port = prepare_home(tmp_path)
+    async with open_desk() as (desk, told):
+        await desk.runs.start("mine")
+        await told.wait_for(RunState.READY)
+        traces = Traces.of_listener(port)
+        stopping = asyncio.create_task(desk.runs.stop())
+        await told.wait_for(RunState.STOPPING)
+        await desk.runs.leave_running()
+        await stopping
+        traces.assert_nothing_left()
+        assert desk.runs.view().state is RunState.STOPPED
+
+
+async def test_a_profile_that_is_saved_during_the_start_wants_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare_home(tmp_path)
+    monkeypatch.setenv("FAKE_VLLM_OPTIONS", "--start-delay 2")
+    async with open_desk() as (desk, told):
+        await desk.runs.start("mine")
+        await told.wait_for(RunState.STARTING)
+        text = profile_file().read_text()
+        profile_file().write_text(text.replace("num_speculative_tokens = 4", "num_speculative_tokens = 3"))
+        await told.wait_for(RunState.READY)
+        await told.wait(lambda: desk.runs.view().restart_needed)
+
+
+async def test_a_refused_start_does_not_mix_two_profiles(tmp_path: Path) -> None:
+    port = prepare_home(tmp_path)
+    write_profile(tmp_path / "model", port, "other")
+    async with open_desk() as (desk, told):
+        await desk.runs.start("mine")
+        await told.wait_for(RunState.READY)
+        os.kill(Traces.of_listener(port).session, signal.SIGKILL)
+        await told.wait_for(RunState.FAILED)
+        server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", port)
+        try:
+            answer = await desk.runs.start("other")
+        finally:
+            server.close()
+            await server.wait_closed()
+        assert answer.blocking
+        view = desk.runs.view()
+        assert (view.profile, view.state) == ("mine", RunState.FAILED)
+        assert view.diagnosis is not None
+
+
+async def test_trouble_with_one_part_does_not_keep_the_engine_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = prepare_home(tmp_path)
+    async with open_desk() as (desk, told):
+        await desk.runs.start("mine")
+        await told.wait_for(RunState.READY)
+        traces = Traces.of_listener(port)
+
+        async def broken() -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(desk.chat, "stop", broken)
+        monkeypatch.setattr(desk.logs, "close", broken)
+        await desk.close(leave_running=False)
+        traces.assert_nothing_left()
+    assert "Ending the chat failed" in caplog.text
+
+
+async def test_the_pace_is_not_disturbed_by_what_the_run_tells(tmp_path: Path) -> None:
+    prepare_home(tmp_path)
+    async with open_desk() as (desk, told):
+        await desk.runs.start("mine")
+        await told.wait(lambda: sum(1 for r in told.readings if r.engine and r.engine.interval_s) >= 2)
+        n_before = len(told.readings)
+        for _ in range(20):
+            desk.runs.tell()
+            await desk.set_visible(True)
+            await asyncio.sleep(0.01)
+        await told.wait(lambda: len(told.readings) >= n_before + 2)
+        spans = [r.engine.interval_s for r in told.readings[n_before:] if r.engine and r.engine.interval_s]
+        assert min(spans) > 0.5
+
+
+async def test_a_hidden_window_is_sampled_seldom(tmp_path: Path) -> None:
+    prepare_home(tmp_path)
+    async with open_desk() as (desk, told):
+        await told.wait(lambda: len(told.readings) >= 2)
+        await desk.set_visible(False)
+        n_before = len(told.readings)
+        await told.wait(lambda: len(told.readings) >= n_before + 3)
+        times = [reading.host.t for reading in told.readings[n_before:]]
+        assert times[-1] - times[-2] > 3.0
+        await desk.set_visible(True)
+        n_before = len(told.readings)
+        await told.wait(lambda: len(told.readings) >= n_before + 3)
+        times = [reading.host.t for reading in told.readings[n_before:]]
+        assert min(b - a for a, b in itertools.pairwise(times)) < 3.0
+
+
+async def test_a_failing_reading_does_not_end_the_sampling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare_home(tmp_path)
+    async with open_desk() as (desk, told):
+        await told.wait(lambda: len(told.readings) >= 1)
+        good, n_failed = desk._host.read, 0
+
+        def fail() -> object:
+            nonlocal n_failed
+            n_failed += 1
+            raise RuntimeError("psutil")
+
+        monkeypatch.setattr(desk._host, "read", fail)
+        await told.wait(lambda: n_failed >= 2)
+        monkeypatch.setattr(desk._host, "read", good)
+        n_before = len(told.readings)
+        await told.wait(lambda: len(told.readings) > n_before)

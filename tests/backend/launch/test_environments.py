@@ -6,14 +6,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from backend import paths
 from backend.errors import EngineEnvironmentError, UsageError
-from backend.launch import environments, install_lock
+from backend.launch import engine_choice, environments, install_lock
 from backend.launch.environments import EnvironmentState
+from backend.launch.probe_runner import ProbeCancelled
 
 RECORDED = Path(__file__).parents[2] / "data" / "vllm_0.32.0_probe.json"
 ANSWERS = f"cat {RECORDED}"
@@ -67,8 +69,10 @@ def only() -> environments.EngineEnvironment:
 def test_nothing_is_there() -> None:
     assert environments.list_environments() == ()
     assert environments.find_installed() == ()
-    with pytest.raises(EngineEnvironmentError, match="engines install"):
+    with pytest.raises(EngineEnvironmentError, match="in Settings, or with `specdeck engines install`"):
         environments.choose()
+    with pytest.raises(UsageError, match="Install one in Settings, or with `specdeck engines install`"):
+        environments.get("mine")
 
 
 def test_added_environment_is_probed_once(tmp_path: Path) -> None:
@@ -369,3 +373,56 @@ def test_probe_that_hangs_is_ended(tmp_path: Path) -> None:
     assert "1 s" in outcome.problem
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), signal.SIG_DFL)
+
+
+def hanging(tmp_path: Path) -> tuple[Path, Path]:
+    """An environment whose interpreter hangs, and the file that has its process id."""
+    return fake(tmp_path / "mine", behaviour=f"echo $$ > {tmp_path}/pid; exec sleep 600"), tmp_path / "pid"
+
+
+def assert_ended(pid: Path) -> None:
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("way", ["probe", "choose", "choose by name", "usable"])
+def test_probe_of_a_known_one_is_given_up(tmp_path: Path, way: str) -> None:
+    folder, pid = hanging(tmp_path)
+    environments._save_registry({"mine": (folder / "bin/python", folder)})
+
+    def cancelled() -> bool:
+        return pid.exists() and pid.read_text().endswith("\n")
+
+    ways: dict[str, Callable[[], object]] = {
+        "probe": lambda: environments.probe(environments.get("mine"), cancelled=cancelled),
+        "choose": lambda: environments.choose(cancelled=cancelled),
+        "choose by name": lambda: environments.choose("mine", cancelled=cancelled),
+        "usable": lambda: engine_choice.usable(on_wait=print, cancelled=cancelled),
+    }
+    begin = time.monotonic()
+    with pytest.raises(ProbeCancelled):
+        ways[way]()
+    assert time.monotonic() - begin < 60
+    assert_ended(pid)
+    assert only().state is EnvironmentState.UNCHECKED  # nothing was kept
+
+
+@pytest.mark.parametrize("way", ["add", "usable"])
+def test_an_add_that_was_given_up_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    folder, pid = hanging(tmp_path)
+    monkeypatch.setenv("VIRTUAL_ENV", str(folder))
+    assert [found.folder for found in environments.find_installed()] == [folder]
+    assert engine_choice.usable(on_wait=print, add_found=False) is None
+    assert not pid.exists()
+
+    def cancelled() -> bool:
+        return pid.exists() and pid.read_text().endswith("\n")
+
+    ways: dict[str, Callable[[], object]] = {
+        "add": lambda: environments.add(folder, cancelled=cancelled),
+        "usable": lambda: engine_choice.usable(on_wait=print, cancelled=cancelled),
+    }
+    with pytest.raises(ProbeCancelled):
+        ways[way]()
+    assert_ended(pid)
+    assert environments.list_environments() == ()

@@ -1,6 +1,7 @@
 """Lines of a growing log: where they end, what they are numbered, what is taken out, and how serious they are."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -321,6 +322,44 @@ def test_a_log_that_grew_without_limit_while_nobody_read_is_taken_up_at_its_end(
     found = tail.read()
     assert found.reset
     assert (len(found.lines), found.lines[0].number) == (100, 20_902)
+
+
+@pytest.mark.parametrize("left", [b"", b"kept\n", b"x" * 5_000_000])
+def test_a_log_that_is_cut_while_its_lines_are_counted_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bytes
+) -> None:
+    file = tmp_path / "engine.log"
+    file.write_bytes(b"".join(b"%0100d\n" % number for number in range(90_000)))
+    real, n_calls = os.pread, 0
+
+    def pread(handle: int, size: int, offset: int) -> bytes:
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls == 5:  # three pieces and the end have been counted
+            file.write_bytes(left)
+        return real(handle, size, offset)
+
+    monkeypatch.setattr(os, "pread", pread)
+    tail = LogTail(file, keep_lines=1000)
+    found = tail.read()
+    assert n_calls == 5
+    assert (found.lines, found.more) == ((), True)
+    found = tail.read()
+    assert found.reset
+    if left == b"kept\n":
+        assert found.lines == (TailLine(1, "kept", ""),)
+
+
+def test_a_log_that_cannot_be_read_says_so_and_can_be_tried_again(tmp_path: Path) -> None:
+    file = tmp_path / "engine.log"
+    tail = LogTail(file)
+    file.mkdir()
+    for _ in range(2):
+        with pytest.raises(IsADirectoryError):
+            tail.read()
+    file.rmdir()
+    file.write_bytes(b"one\n")
+    assert tail.read().lines == (TailLine(1, "one", ""),)
 
 
 def test_the_recordings_have_what_these_tests_need() -> None:

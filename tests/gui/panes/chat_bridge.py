@@ -56,9 +56,9 @@ class FakeBridge(QObject):
         if self.refusal is not None and failed is not None:
             failed(self.refusal)
 
-    def tell_run(self, state: RunState) -> None:
+    def tell_run(self, state: RunState, *, prompt: str = "") -> None:
         """The engine has another state."""
-        self.run = RunView(state=state)
+        self.run = RunView(state=state, prompt=prompt)
         self.run_changed.emit(self.run)
 
     def tell_chat(self, *messages: Any, **fields: Any) -> None:

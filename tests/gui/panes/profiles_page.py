@@ -29,6 +29,7 @@ class DirectBridge(QObject):
 
     run_changed = Signal(object)
     call_failed = Signal(object)
+    job_progressed = Signal(object)
 
     def __init__(self, rooms: Rooms) -> None:
         super().__init__()

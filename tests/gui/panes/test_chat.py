@@ -187,21 +187,57 @@ def test_a_question_is_edited_and_asked_again(room: Room) -> None:
     assert room.calls == [("edit", 2, "twox")]
 
 
-def test_a_cleared_conversation_can_be_brought_back(room: Room) -> None:
+def test_an_edit_that_comes_to_nothing_is_not_lost(room: Room) -> None:
+    room.show(QUESTION, ANSWER)
+    room.bridge.refusal = UserError("Nothing answers.", "Start it again.")
+    room.pane.transcript.edited.emit(0, "better")
+    (edit,) = room.pane.transcript.views[0].findChildren(PromptEdit)
+    assert edit.toPlainText() == "better"
+    assert room.pane.notice.text == "Nothing answers. Start it again."
+
+
+@pytest.mark.parametrize("left", [(), (QUESTION, ANSWER)], ids=["cleared", "replaced"])
+def test_what_was_lost_can_be_brought_back(room: Room, left: tuple[ChatMessage, ...]) -> None:
     assert not room.pane.clear_button.isEnabled()
     room.show(QUESTION, ANSWER)
-    QTest.mouseClick(room.pane.clear_button, LEFT)
-    room.bridge.tell_chat(can_undo_clear=True)
-    assert room.pane.notice.text == "The conversation is cleared."
-    assert room.pane.empty.isVisible()
+    room.bridge.tell_chat(*left, undo="This is gone.")
+    assert room.pane.notice.text == "This is gone."
+    assert room.pane.empty.isVisible() == (not left)
     (undo,) = [each for each in room.pane.notice.findChildren(QAbstractButton) if each.text() == "Undo"]
     QTest.mouseClick(undo, LEFT)
-    assert room.calls == [("clear",), ("undo_clear",)]
+    assert room.calls == [("undo",)]
     room.show(QUESTION, ANSWER)
     assert room.pane.transcript.isVisible()
-    room.bridge.tell_chat(can_undo_clear=True)
+    room.bridge.tell_chat(*left, undo="This is gone.")
+    room.pane.notice.clear()
+    room.bridge.tell_chat(*left, undo="This is gone.", settings=ChatSettings(seed=1))
+    assert room.pane.notice.text == ""  # it was closed, and nothing new is gone
+    room.show(QUESTION, ANSWER)
+    room.bridge.tell_chat(*left, undo="This is gone.")
     room.show(QUESTION, EMPTY, streaming=True)
-    assert room.pane.notice.text == ""  # another conversation has begun
+    assert room.pane.notice.text == ""  # another question was asked
+
+
+def test_the_conversation_is_cleared_by_its_button(room: Room) -> None:
+    room.show(QUESTION, ANSWER)
+    QTest.mouseClick(room.pane.clear_button, LEFT)
+    assert room.calls == [("clear",)]
+
+
+def test_the_question_of_a_demo_is_asked_with_one_key(room: Room) -> None:
+    button = room.pane.ask_prompt
+    assert not button.isVisible()  # this profile has none
+    room.bridge.tell_run(RunState.STARTING, prompt="Why is decoding slow?")
+    assert not button.isVisible()
+    room.bridge.tell_run(RunState.READY, prompt="Why is decoding slow?")
+    assert button.isVisible()
+    assert "Why is decoding slow?" in button.accessibleName()
+    assert button.toolTip() == "Why is decoding slow?"
+    assert button.focusPolicy() & Qt.FocusPolicy.TabFocus
+    QTest.keyClick(button, Qt.Key.Key_Space)
+    assert room.calls == [("send", "Why is decoding slow?")]
+    room.show(QUESTION, ANSWER)
+    assert not button.isVisible()
 
 
 def test_trouble_with_keeping_the_conversation_is_told_once(room: Room) -> None:
@@ -228,6 +264,18 @@ def test_a_link_is_opened_only_after_a_yes(
     assert asked == []
     QTest.mouseClick(dialog.buttons[key], LEFT)
     assert asked == opened
+
+
+def test_enter_does_not_open_a_link(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[QUrl] = []
+    monkeypatch.setattr(QDesktopServices, "openUrl", opened.append)
+    room.pane.ask_to_open(QUrl("https://example.org/"))
+    (dialog,) = room.pane.findChildren(ChoiceDialog)
+    assert dialog.focusWidget() is dialog.buttons["no"]
+    assert dialog.buttons["no"].isDefault()
+    QTest.keyClick(dialog, Qt.Key.Key_Return)
+    assert opened == []
+    assert not dialog.isVisible()
 
 
 @pytest.mark.parametrize(

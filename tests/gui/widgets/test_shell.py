@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from backend.desk.types import LeftoverView, ProfileEntry, Reading, RunView
 from backend.events import HostSample, RunState, Sample
-from gui.widgets.choice_dialog import Answer, ChoiceDialog
+from gui.widgets.choice_dialog import Answer, ChoiceDialog, DialogSlot
 from gui.widgets.leftovers_dialog import LeftoversDialog
 from gui.widgets.notice_bar import NoticeBar
 from gui.widgets.rail import Rail
@@ -53,8 +53,13 @@ def test_the_button_stops_what_runs_and_kills_what_stops(qtbot: QtBot) -> None:
     made.show_run(RunView(state=RunState.READY, profile="mine", run_id="r", url="http://127.0.0.1:1/v1"))
     assert made.button.text() == "Stop"
     assert made.profile == "mine"
-    with qtbot.waitSignal(made.stop_wanted):
-        qtbot.mouseClick(made.button, LEFT)
+    wishes: list[None] = []
+    made.stop_wanted.connect(lambda: wishes.append(None))
+    qtbot.mouseClick(made.button, LEFT)
+    assert wishes == [], "the second click of a double click was meant for Start"
+    qtbot.waitUntil(lambda: not made.is_settling)
+    qtbot.mouseClick(made.button, LEFT)
+    assert wishes == [None]
     made.show_run(RunView(state=RunState.STOPPING, profile="mine", run_id="r"))
     assert made.button.text() == "Kill"
     made.show_run(RunView(state=RunState.STOPPED, profile="mine", run_id="r"))
@@ -126,6 +131,13 @@ def test_a_notice_acts_once_and_goes(qtbot: QtBot) -> None:
 
 
 def question(qtbot: QtBot) -> tuple[ChoiceDialog, list[str]]:
+    dialog, chosen = made_question()
+    dialog.open()
+    qtbot.waitExposed(dialog)
+    return dialog, chosen
+
+
+def made_question() -> tuple[ChoiceDialog, list[str]]:
     dialog = ChoiceDialog(
         None,
         title="Delete it?",
@@ -134,8 +146,6 @@ def question(qtbot: QtBot) -> tuple[ChoiceDialog, list[str]]:
     )
     chosen: list[str] = []
     dialog.chosen.connect(chosen.append)
-    dialog.open()
-    qtbot.waitExposed(dialog)
     return dialog, chosen
 
 
@@ -145,6 +155,28 @@ def test_a_question_gives_the_answer_that_was_clicked_once(qtbot: QtBot, key: st
     qtbot.mouseClick(dialog.buttons[key], LEFT)
     wait_until_gone(qtbot, dialog)
     assert chosen == [key]
+
+
+def test_enter_never_does_what_cannot_be_undone(qtbot: QtBot) -> None:
+    dialog, chosen = question(qtbot)
+    qtbot.keyClick(dialog, Qt.Key.Key_Return)
+    wait_until_gone(qtbot, dialog)
+    assert chosen == ["no"]
+
+
+def test_the_next_question_takes_the_place_of_the_first(qtbot: QtBot) -> None:
+    slot = DialogSlot()
+    first, first_chosen = made_question()
+    slot.open(first)
+    second, second_chosen = made_question()
+    slot.open(second)
+    wait_until_gone(qtbot, first)
+    assert first_chosen == ["no"]
+    assert slot.dialog is second
+    slot.close()
+    wait_until_gone(qtbot, second)
+    assert second_chosen == ["no"]
+    assert slot.dialog is None
 
 
 def test_escape_and_closing_give_the_harmless_answer(qtbot: QtBot) -> None:

@@ -16,13 +16,13 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from backend.desk.types import LogBatch, RunEntry, RunView
+from backend.desk.types import JobProgress, LogBatch, RunEntry, RunView
 from backend.errors import UserError
 from backend.events import RunState
 from gui.bridge import Bridge
+from gui.panes.logs.view import LogView
 from gui.qt_models.line_filter import LineFilter
 from gui.qt_models.log_lines import MAX_LINES, LogLines
-from gui.qt_models.log_view import LogView
 from gui.theme import icon, theme
 from gui.widgets.line_detail import LineDetail
 from gui.widgets.log_toolbar import LogToolbar
@@ -58,6 +58,7 @@ class LogsPane(QWidget):
         self._entries: tuple[RunEntry, ...] = ()
         self._wanted: int | None = None
         self._n_new = 0
+        self._trouble = ""  # why the log cannot be read now
         self._anchor: int | None = None
         self._typing = QTimer(self)
         self._typing.setSingleShot(True)
@@ -124,6 +125,7 @@ class LogsPane(QWidget):
 
     def _connect(self) -> None:
         self._bridge.log_lines.connect(self._on_lines)
+        self._bridge.job_progressed.connect(self._on_progress)
         self._bridge.run_changed.connect(self._on_run_changed)
         self.toolbar.run_chosen.connect(self._on_run_chosen)
         self.toolbar.level_chosen.connect(self._apply_filter)
@@ -218,6 +220,11 @@ class LogsPane(QWidget):
         self._look_for_wanted()
         self._show_state()
 
+    def _on_progress(self, progress: JobProgress) -> None:
+        if progress.job == "logs":
+            self._trouble = progress.text
+            self._show_state()
+
     def show_line(self, number: int) -> None:
         """Choose the current run, and select and centre one of its lines as soon as it is there."""
         self._wanted = number
@@ -309,7 +316,7 @@ class LogsPane(QWidget):
     def _show_state(self, problem: str = "") -> None:
         n_lines, n_shown = self.lines.n_lines, self.lines.rowCount()
         if problem or n_lines == 0:
-            words = problem or self._empty_words()
+            words = problem or self._trouble or self._empty_words()
         elif n_shown == 0 and not self.lines.is_scanning:
             words = "No line matches. Choose another level or another filter."
         else:
@@ -347,6 +354,8 @@ class LogsPane(QWidget):
         parts.append(f"{n_errors:,} {'error' if n_errors == 1 else 'errors'}")
         if n_lines >= MAX_LINES:
             parts.append("older lines are in the file")
+        if self._trouble:
+            parts.append(self._trouble)
         return " · ".join(parts)
 
     def _paint(self) -> None:

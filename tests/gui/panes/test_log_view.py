@@ -7,9 +7,9 @@ from PySide6.QtWidgets import QAbstractSlider
 from pytestqt.qtbot import QtBot
 
 from backend.desk.types import LogLine
+from gui.panes.logs.view import LogView
 from gui.qt_models.line_filter import LineFilter
 from gui.qt_models.log_lines import LogLines
-from gui.qt_models.log_view import LogView
 from gui.theme import theme
 
 
