@@ -66,9 +66,9 @@ def main(argv: Sequence[str]) -> int:
         teller.crashed.connect(window.show_crash)
         instance.start_wished.connect(window.raise_and_start)
         window.closed.connect(app.exit)
+        window.page_made.connect(gc.freeze)  # what a page loads stays: no collection has to look through it
         with _signals(window):
             window.show()
-            gc.freeze()  # what is loaded now stays, so no later collection has to look through it
             if options.start:
                 window.start_profile(options.start)
             return app.exec()

@@ -36,9 +36,11 @@ class MainWindow(QMainWindow):
 
     Signals:
         closed: everything has ended and the window is gone.
+        page_made: a page was made, and with it much that stays.
     """
 
     closed = Signal()
+    page_made = Signal()
 
     def __init__(
         self, bridge: Bridge, store: QSettings, *, agreed: frozenset[str] = frozenset(), parent: QWidget | None = None
@@ -171,6 +173,7 @@ class MainWindow(QMainWindow):
         """Return a page, made if it was never shown."""
         if key not in self._pages:
             self._add_page(key, self._make_page(key))
+            self.page_made.emit()
         return self._pages[key]
 
     @property

@@ -162,7 +162,9 @@ class Desk:
             if run is None:  # a gap, so that no line is drawn over the time without an engine
                 engine = Sample(t=time.time(), interval_s=None, state=RunState.STOPPED)
             self._sampled = run
-            self._sampler = None if run is None else Sampler(run.api, interval_s=self._interval_s)
+            self._sampler = None
+            if run is not None:
+                self._sampler = Sampler(run.api, interval_s=self._interval_s, known_health=lambda: run.health)
         if run is not None and self._sampler is not None:
             self._sampler.interval_s = self._interval_s
             engine = await self._sampler.read()

@@ -23,7 +23,7 @@ class Liveness:
     """Watches one engine; belongs to the event loop that calls it.
 
     Attributes:
-        health: the newest answer of `/health`.
+        health: the newest answer of `/health`; `was_asked` tells whether there was one.
         stats: the engine's processes as last seen.
     """
 
@@ -31,6 +31,7 @@ class Liveness:
         self, identity: Identity, *, port: int, model: str, api: EngineApi, engine_log: EngineLog, settings: Settings
     ) -> None:
         self.health = Health.REFUSED
+        self.was_asked = False
         self.stats: list[Stat] = []
         self._identity = identity
         self._port = port
@@ -69,6 +70,7 @@ class Liveness:
     async def ask_health(self) -> Health:
         """Ask `/health` once."""
         self.health = await self._api.health(timeout_s=_HEALTH_TIMEOUT_S)
+        self.was_asked = True
         self._bad_answers = self._bad_answers + 1 if self.health in {Health.DEAD, Health.REFUSED} else 0
         return self.health
 

@@ -155,6 +155,11 @@ class Supervisor:
         return self._live.silent_s
 
     @property
+    def health(self) -> Health | None:
+        """What `/health`, asked once a second, said last; None before the first answer."""
+        return self._live.health if self._live.was_asked else None
+
+    @property
     def was_spawned_here(self) -> bool:
         """Whether this supervisor spawned the engine; False for an adopted one."""
         return self._child is not None

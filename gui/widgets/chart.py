@@ -165,6 +165,11 @@ class Chart(QWidget):
         """Labels of the time axis, newest first."""
         return tuple(label for _, label in time_marks(self.span_s))
 
+    @property
+    def plot_width(self) -> int:
+        """Pixels from the oldest to the newest moment."""
+        return int(self._plot.getViewBox().width())
+
     def set_span(self, span_s: float) -> None:
         """Show the last `span_s` seconds; the lines follow with the next `draw`."""
         self.span_s = span_s

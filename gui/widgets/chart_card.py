@@ -14,7 +14,6 @@ from gui.widgets.chart import Chart, Line
 from gui.widgets.position_bars import PositionBars
 
 # A plot is drawn anew when it has moved by this share of its span, and at the latest after so many seconds.
-_SPAN_STEPS = 600
 _OLDEST_S = 5.0
 
 
@@ -125,13 +124,13 @@ class ChartCard(Card):
         self.show_cursor(moment)
 
     def _is_fresh(self, moment: Moment) -> bool:
-        """Whether the plot still shows this moment: on a long span it moves by less than half a pixel in a second."""
+        """Whether the plot still shows this moment: its lines have moved by less than a pixel since."""
         before = self._drawn
         return (
             before is not None
             and self.message.text() == ""
             and (before.span_s, before.state) == (moment.span_s, moment.state)
-            and 0 <= moment.now - before.now < min(moment.span_s / _SPAN_STEPS, _OLDEST_S)
+            and 0 <= moment.now - before.now < min(moment.span_s / max(1, self.chart.plot_width), _OLDEST_S)
         )
 
     def _draw(self, moment: Moment) -> bool:

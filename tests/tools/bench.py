@@ -65,8 +65,8 @@ def main() -> int:
 # ---- from the start of the process ------------------------------------------------------------------------------
 
 _WATCH_FIRST = """
-import sys, time, psutil
-born = psutil.Process().create_time()
+import sys, time
+born = float(sys.argv[1])
 from gui import app, main_window
 original = main_window.MainWindow._on_sampled
 def watch(self, reading):
@@ -95,7 +95,12 @@ def _first_figures(home: Path) -> Iterator[Figure]:
     gauges, rates = [], []
     for _ in range(5):
         said = subprocess.run(
-            [sys.executable, "-P", "-c", _WATCH_FIRST], capture_output=True, text=True, check=True, timeout=120
+            # The kernel's own start time of a process is only exact to a second in wall-clock terms.
+            [sys.executable, "-P", "-c", _WATCH_FIRST, str(time.time())],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
         ).stdout.split()
         found = dict(zip(said[::2], map(float, said[1::2]), strict=True))
         gauges.append(found["gauge"])

@@ -1,6 +1,7 @@
 """The window outside of pytest, for pictures and measurements: an application, a panel, and waiting for conditions."""
 
 import contextlib
+import gc
 import json
 import os
 import sys
@@ -61,6 +62,7 @@ class Stage:
         self.bridge.chat_changed.connect(self._on_chat_changed)
         self.closed = False
         self.window.closed.connect(self._on_closed)
+        self.window.page_made.connect(gc.freeze)  # as the application does
 
     def open(self, width: int = 1440, height: int = 900) -> None:
         """Show the window and wait until it knows the profiles."""
