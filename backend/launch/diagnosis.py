@@ -5,8 +5,8 @@ import signal
 from collections.abc import Sequence
 
 from backend.events import Diagnosis
+from backend.launch import colour_codes
 
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _RAY_PREFIX = re.compile(r"^\(RayWorkerProc[^)]*\) ")
 _PREFIX = re.compile(
     r"^\((?P<process>[A-Za-z_0-9]+) pid=\d+\) (?:(?:ERROR|CRITICAL|WARNING|INFO) [\d-]+ [\d:.]+ \[[^\]]+\] ?)?"
@@ -41,7 +41,7 @@ _DIED = re.compile(r"\b(?:died|exited) unexpectedly", re.IGNORECASE)
 
 def plain(line: str) -> str:
     """Return a log line without colour codes and without the prefixes that name the process."""
-    return _RAY_PREFIX.sub("", _ANSI.sub("", line)).rstrip()
+    return _RAY_PREFIX.sub("", colour_codes.strip(line)).rstrip()
 
 
 def _depth(process: str | None) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from backend.launch import colour_codes
 from backend.launch.log_levels import LevelFinder
 
 _CHUNK_BYTES = 1_000_000
@@ -17,14 +18,6 @@ _LONGEST_LINE = 4_000
 # What is kept of a line that has no end; enough for a whole shown line however many codes stand in it.
 _LONGEST_RAW = 64_000
 
-# ECMA-48: control sequences (colours), operating system commands (titles, links), the other strings and short ones.
-# A line may end inside one: the rest of it is on its way, or never comes.
-_ESCAPES = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*(?:[@-~]|$)"
-    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\|(?=\x1b)|$)"
-    r"|\x1b[PX^_][^\x1b]*(?:\x1b\\|(?=\x1b)|$)"
-    r"|\x1b[ -/]*(?:[0-~]|$)"
-)
 # Controls, and the marks that turn the order of the letters around them: text in a log must look as it is.
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _ENDS = re.compile(r"\r\n|\n|\r")
@@ -172,7 +165,7 @@ def shown(raw: str, length: int | None = None) -> str:
         length: how long the line really is, if `raw` is only its beginning.
     """
     length = len(raw) if length is None else length
-    text = _ESCAPES.sub("", raw) if "\x1b" in raw or "\x9b" in raw else raw
+    text = colour_codes.strip(raw)
     if "\t" in text:
         text = text.expandtabs(8)
     if not text.isprintable():

@@ -27,6 +27,7 @@ from backend.settings import Settings
 log = logging.getLogger(__name__)
 
 _TICK_S = 0.25
+_READY_TICK_S = 0.5  # its end is no tick's matter: the pidfd tells
 _LOOK_S = 1.0
 _LISTEN_S = 10.0  # from "startup complete" to the port; it takes milliseconds
 _EXIT_WAIT_S = 10.0  # after its engine died, the API server ends by itself within some seconds
@@ -156,7 +157,7 @@ class Supervisor:
 
     @property
     def health(self) -> Health | None:
-        """What `/health`, asked once a second, said last; None before the first answer."""
+        """The newest answer of `/health`, None before the first."""
         return self._live.health if self._live.was_asked else None
 
     @property
@@ -231,7 +232,7 @@ class Supervisor:
             while not await self._step():
                 # Not wait_for: on Python 3.11 it loses a cancellation that comes together with the event.
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_TICK_S):
+                    async with asyncio.timeout(_TICK_S if self.state is RunState.STARTING else _READY_TICK_S):
                         await self._wake.wait()
                     self._wake.clear()
         except Exception:

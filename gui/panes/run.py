@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QLabel, QSplitter, QStackedWidget, QVBoxLayout, QW
 from backend.desk.types import Reading, RunView
 from backend.events import HostSample, RunState, Sample
 from gui.bridge import Bridge
-from gui.widgets import figures
+from gui.widgets import figures, speculation_advice
 from gui.widgets.card import Floats, Moment
 from gui.widgets.card_grid import CardGrid
 from gui.widgets.chart_card import ChartCard
@@ -24,9 +24,6 @@ from gui.widgets.startup_timeline import StartupTimeline
 _SPACING = 12
 _CHAT_SHARE = 0.27
 _CHAT_WIDTHS = (330, 560)
-_FEW_WITHIN_S = 30.0
-_FEW_READINGS = 5
-_FEW_TOKENS_PER_STEP = 1.15
 _STARTS = (RunState.PREFLIGHT, RunState.STARTING)
 
 
@@ -230,18 +227,11 @@ class RunPane(QWidget):
             bar.show_notice(words, tone=tone)
 
     def _few_words(self) -> str:
-        """Say that speculation can hardly pay where nearly every guess of the last half minute was refused."""
         if self._run.state is not RunState.READY or self._sample is None:
             return ""
-        curve = self._bridge.history.last("mean_acceptance_length", seconds=_FEW_WITHIN_S)
+        curve = self._bridge.history.last("mean_acceptance_length", seconds=speculation_advice.WITHIN_S)
         of_this_run = curve.times >= (self._run.ready_at or 0.0)
-        known = [value for value in curve.values[of_this_run].tolist() if figures.is_known(value)]
-        if len(known) < _FEW_READINGS or sum(known) / len(known) > _FEW_TOKENS_PER_STEP:
-            return ""
-        return (
-            f"Few guesses are accepted ({figures.number(sum(known) / len(known), 2)} tokens per step): speculation "
-            "probably costs more than it gives. Try fewer draft tokens or another draft."
-        )
+        return speculation_advice.few_accepted(curve.values[of_this_run].tolist())
 
     # ---- what a person chooses -------------------------------------------------------------------------------
 

@@ -57,6 +57,14 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 3600:,} h {minutes} min" if minutes else f"{whole // 3600:,} h"
 
 
+def uptime(seconds: float) -> str:
+    """Return how long something runs, without seconds that only distract: "42 s", "12 min", "1 h 12 min"."""
+    minutes = int(max(0.0, seconds)) // 60
+    if minutes < 1:
+        return f"{int(max(0.0, seconds))} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def span(seconds: float) -> str:
     """Return a round stretch of time: "1 min", "6 h"."""
     return duration(seconds) if seconds >= 60 else f"{seconds:g} s"

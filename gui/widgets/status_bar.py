@@ -4,9 +4,9 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QWidget
 
 from backend.desk.types import Reading
 from gui.theme import code_font
+from gui.widgets import figures
 
 HEIGHT_PX = 34
-_UNKNOWN = "\N{EN DASH}"
 
 
 class StatusBar(QFrame):
@@ -36,7 +36,7 @@ class StatusBar(QFrame):
     def _figure(self, name: str, tip: str) -> QLabel:
         title = QLabel(name)
         title.setProperty("role", "note")
-        value = QLabel(_UNKNOWN)
+        value = QLabel(figures.UNKNOWN)
         value.setFont(code_font(12))
         value.setAccessibleName(name)
         for label in (title, value):
@@ -51,23 +51,16 @@ class StatusBar(QFrame):
         engine, host = reading.engine, reading.host
         if engine is None:
             for label in (self.tokens, self.acceptance, self.length, self.cache, self.queue):
-                label.setText(_UNKNOWN)
+                label.setText(figures.UNKNOWN)
         else:
-            self.tokens.setText(_text(engine.generation_tokens_per_s, ",.1f"))
-            self.acceptance.setText(_text(engine.acceptance_rate, ".0%", percent=True))
-            self.length.setText(_text(engine.mean_acceptance_length, ".2f"))
-            self.cache.setText(_text(engine.kv_cache_usage_ratio, ".1%", percent=True))
-            running, waiting = engine.requests_running, engine.requests_waiting
-            waits = f" + {waiting:,.0f} waiting" if waiting else ""
-            self.queue.setText(_text(running, ",.0f") + waits)
-        used, total = host.memory_used_bytes / 2**30, host.memory_total_bytes / 2**30
+            self.tokens.setText(figures.rate(engine.generation_tokens_per_s))
+            self.acceptance.setText(figures.percent(engine.acceptance_rate))
+            self.length.setText(figures.number(engine.mean_acceptance_length, 2))
+            self.cache.setText(figures.percent(engine.kv_cache_usage_ratio, 1))
+            waiting = engine.requests_waiting
+            waits = f" + {figures.number(waiting)} waiting" if waiting else ""
+            self.queue.setText(figures.number(engine.requests_running) + waits)
+        used, total = (figures.gib(size) for size in (host.memory_used_bytes, host.memory_total_bytes))
         self.host.setText(
-            f"CPU {_text(host.cpu_ratio, '.0%', percent=True)}  \N{MIDDLE DOT}  memory {used:,.1f} of {total:,.1f} GiB"
+            f"CPU {figures.percent(host.cpu_ratio)}  \N{MIDDLE DOT}  memory {used.removesuffix(' GiB')} of {total}"
         )
-
-
-def _text(value: float | None, spec: str, *, percent: bool = False) -> str:
-    if value is None:
-        return _UNKNOWN
-    text = format(value, spec)
-    return text.replace("%", " %") if percent else text

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QApplication, QComboBox, QFrame, QHBoxLayout, QPus
 from backend.desk.types import ProfileEntry, RunView
 from backend.events import RunState
 from gui.theme import code_font, icon, text_font, theme
+from gui.widgets import figures
 from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.state_pill import StatePill
 
@@ -115,7 +116,7 @@ class TopBar(QFrame):
         since = view.ready_at or view.started_at
         parts = []
         if view.is_live and since is not None:
-            parts.append(duration(time.time() - since))
+            parts.append(figures.uptime(time.time() - since))
         if view.engine and view.is_live:
             parts.append(view.engine)
         if view.restart_needed:
@@ -155,11 +156,3 @@ class TopBar(QFrame):
 
     def _on_copy(self) -> None:
         QGuiApplication.clipboard().setText(self._view.url)
-
-
-def duration(seconds: float) -> str:
-    """Return a length of time in words: "42 s", "12 min", "1 h 12 min"."""
-    minutes = int(max(0.0, seconds)) // 60
-    if minutes < 1:
-        return f"{int(max(0.0, seconds))} s"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

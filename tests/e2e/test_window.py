@@ -109,7 +109,7 @@ def test_the_whole_job_with_the_mouse(panel: Panel, home: RealLine) -> None:
     panel.wait(lambda: panel.state not in (RunState.STARTING, RunState.PREFLIGHT), limit_ms=LIMIT_MS)
     assert panel.state is RunState.READY, panel.bridge.run.diagnosis
     session, memory = home.session(), home.shared_memory()
-    panel.wait(lambda: panel.window.status.tokens.text() == "0.0")
+    panel.wait(lambda: panel.window.status.tokens.text() == "0")
 
     reading, growth = alone(panel, home)
     sample = reading.engine

@@ -11,13 +11,14 @@ from pytestqt.qtbot import QtBot
 
 from backend.desk.types import LeftoverView, ProfileEntry, Reading, RunView
 from backend.events import HostSample, RunState, Sample
+from gui.widgets import figures
 from gui.widgets.choice_dialog import Answer, ChoiceDialog, DialogSlot
 from gui.widgets.leftovers_dialog import LeftoversDialog
 from gui.widgets.notice_bar import NoticeBar
 from gui.widgets.rail import Rail
 from gui.widgets.state_pill import StatePill
 from gui.widgets.status_bar import StatusBar
-from gui.widgets.top_bar import TopBar, duration
+from gui.widgets.top_bar import TopBar
 
 LEFT = Qt.MouseButton.LeftButton
 
@@ -90,7 +91,7 @@ def test_the_time_runs_from_ready(qtbot: QtBot) -> None:
     [(0, "0 s"), (59.9, "59 s"), (60, "1 min"), (3599, "59 min"), (3600, "1 h 0 min"), (90_061, "25 h 1 min")],
 )
 def test_durations(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+    assert figures.uptime(seconds) == words
 
 
 def test_every_state_has_a_word_and_a_mark_of_its_own(qtbot: QtBot) -> None:
@@ -256,7 +257,7 @@ def test_unknown_figures_are_a_dash_and_never_zero(qtbot: QtBot) -> None:
             ),
         )
     )
-    assert [label.text() for label in labels] == ["1,234.6", "78 %", "4.89", "3.1 %", "2 + 1 waiting"]
+    assert [label.text() for label in labels] == ["1,235", "78 %", "4.89", "3.1 %", "2 + 1 waiting"]
 
 
 def test_dialogs_block_only_their_window(qtbot: QtBot) -> None:
