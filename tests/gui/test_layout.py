@@ -1,10 +1,12 @@
 """No text is cut on any page, at the smallest size that is promised and at a usual one."""
 
+import contextlib
 import os
 import signal
 
 import pytest
 from PySide6.QtWidgets import QAbstractButton, QLabel, QWidget
+from pytestqt.exceptions import TimeoutError as QtTimeoutError
 
 from backend.events import RunState
 from gui.main_window import PAGES
@@ -39,7 +41,8 @@ def test_nothing_is_cut(panel: Panel, size: tuple[int, int]) -> None:
     window.resize(*size)
 
     def look(what: str) -> None:
-        panel.qtbot.wait(300)  # for layouts to settle: nothing tells that they have
+        with contextlib.suppress(QtTimeoutError):  # pages are built in slices, and nothing tells when they have settled
+            panel.wait(lambda: not cut(window), limit_ms=15_000)
         assert (window.width(), window.height()) == size, f"{what}: the window wants to be larger"
         assert cut(window) == [], what
 
