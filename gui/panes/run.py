@@ -51,6 +51,7 @@ class RunPane(QWidget):
         self._counted: Sample | None = None
         self._interval_s = 1.0
         self._silent_since: float | None = None
+        self._failed: tuple[str, float | None] | None = None  # which failure is shown
         self._held: Moment | None = None  # what is drawn while paused
         self._span_s = self._stored_span()
 
@@ -115,12 +116,10 @@ class RunPane(QWidget):
             self._silent_since = time.time() - view.silent_s
         if view.state in _STARTS:
             self.startup.show_run(view, time.time())
-        elif view.state is RunState.FAILED and (view.run_id, view.ended_at) == (before.run_id, before.ended_at) != (
-            "",
-            None,
-        ):
+        elif view.state is RunState.FAILED and (view.run_id, view.ended_at) == self._failed:
             pass  # still the failure that is shown: a selection in it stays
         elif view.state is RunState.FAILED:
+            self._failed = (view.run_id, view.ended_at)
             self.failure.show_run(view)
         page = self.startup if view.state in _STARTS else self.failure if view.state is RunState.FAILED else self.grid
         self.stack.setCurrentWidget(page)

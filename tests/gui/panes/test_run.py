@@ -489,6 +489,8 @@ def test_a_failure_takes_the_place_of_the_cards(qtbot: QtBot, bridge: FakeBridge
         ended_at=STARTED + 9,
         diagnosis=Diagnosis("RuntimeError: no memory", "exit code 1", 214),
     )
+    # The end is written down a moment before the state changes, and a view may be told in between.
+    bridge.show(replace(READY, state=RunState.STARTING, ended_at=STARTED + 9))
     bridge.show(failed)
     assert page.failure.isVisible()
     assert page.failure.cause.text() == "RuntimeError: no memory"
