@@ -68,6 +68,7 @@ class MainWindow(QMainWindow):
         self._connect()
         self._shortcuts()
         self.rail.choose("run")
+        self.setFocus()  # else the first button of the rail would look chosen
         geometry = store.value("window/geometry")
         if geometry is None or not self.restoreGeometry(geometry):
             self.resize(1440, 900)

@@ -187,7 +187,7 @@ class RunPane(QWidget):
         else:
             running, waiting = figures.number(sample.requests_running), figures.number(sample.requests_waiting)
             parts = (
-                f"KV cache {figures.percent(sample.kv_cache_usage_ratio)}",
+                f"KV cache {figures.percent(sample.kv_cache_usage_ratio, 1)}",
                 f"{running} running, {waiting} waiting",
                 f"{figures.rate(sample.steps_per_s)} steps/s",
             )

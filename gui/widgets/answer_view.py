@@ -24,7 +24,7 @@ def usage_words(usage: ChatUsage) -> str:
     if (usage.completion_tokens, usage.tokens_per_s, usage.ttft_s) != (None, None, None):
         n, first = usage.completion_tokens, usage.ttft_s
         parts.append(f"{UNKNOWN} tokens" if n is None else f"{n:,} token{'' if n == 1 else 's'}")
-        parts.append(f"{rate(usage.tokens_per_s)} tok/s")
+        parts.append(f"{rate(usage.tokens_per_s)} tokens/s")
         parts.append(f"first {UNKNOWN}" if first is None else f"first {first:.2f} s")
     reason = usage.finish_reason or ""
     parts.append(_FINISH_WORDS.get(reason, reason))

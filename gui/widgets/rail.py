@@ -42,6 +42,7 @@ class Rail(QFrame):
             button.setProperty("kind", "rail")
             button.setProperty("page", key)
             button.setCheckable(True)
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click must not leave a mark on the page before
             button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextUnderIcon)
             button.setIconSize(QSize(20, 20))
             button.setFixedSize(WIDTH_PX - 16, 54)

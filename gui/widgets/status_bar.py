@@ -54,7 +54,7 @@ class StatusBar(QFrame):
                 label.setText(figures.UNKNOWN)
         else:
             self.tokens.setText(figures.rate(engine.generation_tokens_per_s))
-            self.acceptance.setText(figures.percent(engine.acceptance_rate))
+            self.acceptance.setText(figures.percent(engine.acceptance_rate, 1))
             self.length.setText(figures.number(engine.mean_acceptance_length, 2))
             self.cache.setText(figures.percent(engine.kv_cache_usage_ratio, 1))
             waiting = engine.requests_waiting

@@ -183,13 +183,13 @@ def test_reasoning_is_folded_until_it_is_asked_for(qtbot: QtBot, transcript: Tra
 @pytest.mark.parametrize(
     ("usage", "words"),
     [
-        (STOP, "71 tokens · 254 tok/s · first 0.21 s"),
-        (LENGTH, "1,214 tokens · 99.5 tok/s · first 0.30 s · cut at the length limit"),
-        (ABORT, "3 tokens · 9.50 tok/s · first 0.30 s · stopped"),
-        (ChatUsage(7, 1, 0.5, None, "stop"), "1 token · \N{EN DASH} tok/s · first 0.50 s"),
-        (ChatUsage(7, None, 0.5, None, None), "\N{EN DASH} tokens · \N{EN DASH} tok/s · first 0.50 s"),
+        (STOP, "71 tokens · 254 tokens/s · first 0.21 s"),
+        (LENGTH, "1,214 tokens · 99.5 tokens/s · first 0.30 s · cut at the length limit"),
+        (ABORT, "3 tokens · 9.50 tokens/s · first 0.30 s · stopped"),
+        (ChatUsage(7, 1, 0.5, None, "stop"), "1 token · \N{EN DASH} tokens/s · first 0.50 s"),
+        (ChatUsage(7, None, 0.5, None, None), "\N{EN DASH} tokens · \N{EN DASH} tokens/s · first 0.50 s"),
         (ChatUsage(None, None, None, None, "abort"), "stopped"),
-        (ChatUsage(7, 2, 0.5, 3.0, "repetition"), "2 tokens · 3.00 tok/s · first 0.50 s · repetition"),
+        (ChatUsage(7, 2, 0.5, 3.0, "repetition"), "2 tokens · 3.00 tokens/s · first 0.50 s · repetition"),
     ],
 )
 def test_figures_in_words(usage: ChatUsage, words: str) -> None:
@@ -206,7 +206,7 @@ def test_what_can_be_done_with_an_answer_depends_on_its_end(qtbot: QtBot, transc
     assert buttons(*_pair("text", usage=LENGTH)) == (True, False, True, True)
     assert buttons(*_pair("", usage=LENGTH, reasoning="all of it")) == (False, False, True, False)
     assert buttons(*_pair("text", usage=ABORT, note="Stopped; the engine has let it go.")) == (False, False, True, True)
-    assert _answer(transcript).note == "3 tokens · 9.50 tok/s · first 0.30 s\nStopped; the engine has let it go."
+    assert _answer(transcript).note == "3 tokens · 9.50 tokens/s · first 0.30 s\nStopped; the engine has let it go."
     assert buttons(*_pair("text", error="It broke.")) == (False, True, False, True)
     assert _answer(transcript).error == "It broke."
     assert buttons(*_pair("text", usage=None), streaming=True) == (False, False, False, False)

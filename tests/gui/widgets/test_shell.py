@@ -257,7 +257,7 @@ def test_unknown_figures_are_a_dash_and_never_zero(qtbot: QtBot) -> None:
             ),
         )
     )
-    assert [label.text() for label in labels] == ["1,235", "78 %", "4.89", "3.1 %", "2 + 1 waiting"]
+    assert [label.text() for label in labels] == ["1,235", "77.8 %", "4.89", "3.1 %", "2 + 1 waiting"]
 
 
 def test_dialogs_block_only_their_window(qtbot: QtBot) -> None:
