@@ -115,11 +115,14 @@ class Traces:
 
 
 def kill_all_with(entry: str) -> None:
-    """Kill every process whose environment holds `entry`; only a failing test leaves some."""
-    for pid in _pids():
-        if pid != os.getpid() and entry in _environ(pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+    """Kill every process whose environment holds `entry`, with its shared memory: what a test left on purpose."""
+    left = [pid for pid in _pids() if pid != os.getpid() and entry in _environ(pid)]
+    held = {target for pid in left for target in _links(pid) if target.startswith("/dev/shm/psm_")}
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    for path in held:
+        Path(path).unlink(missing_ok=True)
 
 
 def _pids() -> list[int]:
