@@ -127,7 +127,9 @@ def test_the_big_figures_are_the_newest(qtbot: QtBot, bridge: FakeBridge, page: 
     assert cards["cache"].figure.words == "%, 2 running, 1 waiting"
     assert cards["host"].figure.figure == "25"
     assert cards["host"].figure.words == "% CPU, memory 8.0 of 16.0 GiB"
-    assert page.bar._figures.text() == f"KV cache 3.0 %   ·   2 running, 1 waiting   ·   {newest.steps_per_s:.1f} steps/s"
+    assert (
+        page.bar._figures.text() == f"KV cache 3.0 %   ·   2 running, 1 waiting   ·   {newest.steps_per_s:.1f} steps/s"
+    )
 
 
 def test_figures_fit_together(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:
