@@ -35,7 +35,7 @@ class Bridge(QObject):
     Attributes:
         desk: what the window works at; its methods are coroutines for `call`.
         history: every reading so far, for charts.
-        run: the newest view of the run.
+        run: the newest view of the run, `chat` of the conversation: for pages that are made later.
 
     Signals:
         run_changed(RunView), sampled(Reading), log_lines(LogBatch), chat_changed(ChatView), chat_grew(ChatDelta),
@@ -59,6 +59,7 @@ class Bridge(QObject):
         self.desk = Desk(self._from_backend)
         self.history = History(interval_s=self.desk.settings.sample_interval_s)
         self.run = RunView()
+        self.chat = ChatView()
         self._queue: deque[Event | Callable[[], None]] = deque()
         self._calls: set[concurrent.futures.Future[Any]] = set()
         self._timer = QTimer(self)
@@ -199,6 +200,7 @@ class Bridge(QObject):
             case LogBatch():
                 self.log_lines.emit(item)
             case ChatView():
+                self.chat = item
                 self.chat_changed.emit(item)
             case ChatDelta():
                 self.chat_grew.emit(item)

@@ -48,7 +48,7 @@ class ChatPane(QFrame):
         self.setMinimumWidth(MINIMUM_WIDTH_PX)
         self.setAccessibleName("Chat")
         self._bridge = bridge
-        self._view = ChatView()
+        self._view = bridge.chat
         self._ready = False
         self._prompt = ""
         self._lay_out()

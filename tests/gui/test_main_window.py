@@ -25,6 +25,7 @@ from backend.events import RunState
 from gui import main_window
 from gui.main_window import MainWindow
 from gui.panes.profiles import ProfilesPane
+from gui.widgets.message_view import MessageView
 from tests.backend.desk.home import Told, prepare_home, write_profile
 from tests.backend.launch import runs as helpers
 from tests.e2e.fake_environment import Traces
@@ -215,6 +216,26 @@ def test_an_engine_left_running_is_there_again(qtbot: QtBot, tmp_path: Path, no_
             again.close()
             again.bridge.close()
         traces.assert_nothing_left()
+
+
+def test_the_conversation_is_there_again(qtbot: QtBot, tmp_path: Path, no_leaks: None) -> None:
+    port = prepare_home(tmp_path)
+    with make_panel(qtbot, tmp_path, port=port) as panel:
+        panel.start_and_wait()
+        panel.ask("What is kept?")
+    again = Panel(qtbot, tmp_path, port=port)
+    try:
+        again.open()
+        again.wait(lambda: "What is kept?" in shown_texts(again.window.chat))
+        assert len([message for message in again.bridge.chat.messages if message.role == "user"]) == 1
+    finally:
+        again.close()
+        again.bridge.close()
+
+
+def shown_texts(widget: QWidget) -> list[str]:
+    """What the messages on screen say."""
+    return [view.text for view in widget.findChildren(MessageView) if view.isVisible()]
 
 
 @pytest.mark.parametrize("answer", ["end", "leave"])

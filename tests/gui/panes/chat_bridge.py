@@ -39,6 +39,7 @@ class FakeBridge(QObject):
     def __init__(self) -> None:
         super().__init__()
         self.run = RunView()
+        self.chat = ChatView()
         self.calls: list[tuple[Any, ...]] = []
         self.desk = _Desk(self.calls)
         self.refusal: UserError | None = None
