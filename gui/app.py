@@ -6,6 +6,7 @@ import gc
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
@@ -19,8 +20,9 @@ from gui import theme
 from gui.bridge import Bridge
 from gui.crash import CrashHandler
 from gui.main_window import MainWindow
-from gui.single_instance import SingleInstance
+from gui.single_instance import Answer, SingleInstance
 
+_CLOSING_LIMIT_S = 60.0  # the stop ladder of an engine takes some 20 s at most
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # What a wish like `make run` agrees to beforehand: the CPU build and the small demo models, nothing else.
 _CPU_CONSENT = frozenset({"engine-cpu", "demo"})
@@ -46,11 +48,13 @@ def main(argv: Sequence[str]) -> int:
     app.setQuitOnLastWindowClosed(False)  # the window goes first, the end comes when the backend has ended
     folders = paths.folders()
     instance = SingleInstance(folders.state)
-    if not instance.acquire():
-        if instance.hand_over(options.start):
-            return 0
+    answer = _take_place(instance, options.start)
+    if answer is Answer.TAKEN:
+        return 0
+    if answer is not None:
+        what = "is closing, which takes long" if answer is Answer.CLOSING else "does not answer"
         sys.stderr.write(
-            f"Specdeck is open already (process {instance.holder()}) but does not answer. "
+            f"Specdeck is open already (process {instance.holder()}) but {what}. "
             "End that process, then start it again.\n"
         )
         return 1
@@ -65,6 +69,7 @@ def main(argv: Sequence[str]) -> int:
         window = MainWindow(bridge, store, agreed=_CPU_CONSENT if options.yes_cpu else frozenset())
         teller.crashed.connect(window.show_crash)
         instance.start_wished.connect(window.raise_and_start)
+        window.closing.began.connect(instance.refuse)
         window.closed.connect(app.exit)
         window.page_made.connect(gc.freeze)  # what a page loads stays: no collection has to look through it
         with _signals(window):
@@ -77,6 +82,20 @@ def main(argv: Sequence[str]) -> int:
         store.sync()
         instance.release()
         crash.uninstall()
+
+
+def _take_place(instance: SingleInstance, profile: str) -> Answer | None:
+    """Become the one window, or hand the wish to the one there is and return what it said.
+
+    A window that is just closing is waited for: whoever starts Specdeck anew wants a window.
+    """
+    end_s = time.monotonic() + _CLOSING_LIMIT_S
+    while not instance.acquire():
+        answer = instance.hand_over(profile)
+        if answer is not Answer.CLOSING or time.monotonic() > end_s:
+            return answer
+        time.sleep(0.1)
+    return None
 
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:

@@ -2,14 +2,26 @@
 
 import hashlib
 import json
+import logging
 import os
+from enum import StrEnum
 from pathlib import Path
 
 from PySide6.QtCore import QLockFile, QObject, Signal
 from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
+log = logging.getLogger(__name__)
+
 _VERSION = 1
 _LIMIT_MS = 3000
+
+
+class Answer(StrEnum):
+    """What the window that there is said to a second start: it comes forward, it is just closing, or nothing."""
+
+    TAKEN = "ok"
+    CLOSING = "closing"
+    SILENT = ""
 
 
 class SingleInstance(QObject):
@@ -30,6 +42,7 @@ class SingleInstance(QObject):
         # The name of a socket is short; the folder's may not be.
         place = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
         self._name = f"specdeck-{os.getuid()}-{place}"
+        self._is_closing = False
         self._server = QLocalServer(self)
         self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
         self._server.newConnection.connect(self._on_connection)
@@ -39,20 +52,26 @@ class SingleInstance(QObject):
         if not self._lock.tryLock(0):
             return False
         QLocalServer.removeServer(self._name)  # of a window that was killed
-        self._server.listen(self._name)
+        if not self._server.listen(self._name):
+            log.warning("A second start cannot raise this window: %s", self._server.errorString())
         return True
 
-    def hand_over(self, profile: str) -> bool:
-        """Raise the window that there is, and have it start `profile` unless that is ""; False if it is silent."""
+    def hand_over(self, profile: str) -> Answer:
+        """Raise the window that there is, and have it start `profile` unless that is ""."""
         socket = QLocalSocket()
         socket.connectToServer(self._name)
         if not socket.waitForConnected(_LIMIT_MS):
-            return False
+            return Answer.SILENT
         socket.write(json.dumps({"version": _VERSION, "start": profile}).encode() + b"\n")
         socket.flush()
         answered = socket.waitForReadyRead(_LIMIT_MS)
+        said = bytes(socket.readAll().data()).decode(errors="replace").strip() if answered else ""
         socket.disconnectFromServer()
-        return answered
+        return Answer.CLOSING if said == Answer.CLOSING else Answer.TAKEN if said else Answer.SILENT
+
+    def refuse(self) -> None:
+        """Take no wish any more: the window is closing, and who makes one waits for its end."""
+        self._is_closing = True
 
     def holder(self) -> int:
         """Pid of the process that has the window, 0 if unknown."""
@@ -79,6 +98,8 @@ class SingleInstance(QObject):
             profile = str(wish["start"])
         except (ValueError, TypeError, KeyError):
             profile = ""
-        socket.write(b"ok\n")
+        answer = Answer.CLOSING if self._is_closing else Answer.TAKEN
+        socket.write(f"{answer}\n".encode())
         socket.flush()
-        self.start_wished.emit(profile)
+        if answer is Answer.TAKEN:
+            self.start_wished.emit(profile)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -135,6 +136,27 @@ def test_the_second_window_hands_its_wish_to_the_first(windows: Windows, tmp_pat
     first.communicate(timeout=LIMIT_S)
     assert first.returncode == 0
     assert state() == "STOPPED"
+
+
+def test_a_start_while_the_window_closes_opens_a_new_one(windows: Windows, tmp_path: Path) -> None:
+    port = prepare_home(tmp_path)
+    first = windows.start("--start", "mine")
+    helpers.wait_for(lambda: state() == "READY" or first.poll() is not None)
+    fault(port, {"ignore_term": True})  # so that the end takes a while
+    first.send_signal(signal.SIGTERM)
+    helpers.wait_for(lambda: state() == "STOPPING")
+    second = windows.start()
+    first.communicate(timeout=LIMIT_S)
+    helpers.wait_for(lambda: catches(second.pid, signal.SIGTERM) or second.poll() is not None)
+    assert second.poll() is None
+    second.send_signal(signal.SIGTERM)
+    second.communicate(timeout=LIMIT_S)
+    assert (first.returncode, second.returncode) == (0, 0)
+
+
+def fault(port: int, faults: dict[str, object]) -> None:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/fake/faults", data=json.dumps(faults).encode())
+    urllib.request.urlopen(request, timeout=LIMIT_S).close()
 
 
 def test_a_silent_first_window_is_named(windows: Windows, tmp_path: Path) -> None:

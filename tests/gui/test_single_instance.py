@@ -42,7 +42,7 @@ def test_a_second_start_raises_the_first_window(qtbot: QtBot, tmp_path: Path) ->
             [sys.executable, "-P", "-c", SECOND, str(tmp_path), "mine"], stdout=subprocess.PIPE, text=True
         )
     qtbot.waitUntil(lambda: second.poll() is not None, timeout=30_000)
-    assert second.communicate()[0].split() == ["True", str(os.getpid())]
+    assert second.communicate()[0].split() == ["ok", str(os.getpid())]
     assert told.args == ["mine"]
     first.release()
 
@@ -80,3 +80,18 @@ def test_users_folders_do_not_disturb_each_other(qtbot: QtBot, tmp_path: Path) -
     assert other.acquire()
     first.release()
     other.release()
+
+
+def test_a_window_that_closes_takes_no_wish(qtbot: QtBot, tmp_path: Path) -> None:
+    first = SingleInstance(tmp_path)
+    assert first.acquire()
+    first.refuse()
+    wishes: list[str] = []
+    first.start_wished.connect(wishes.append)
+    second = subprocess.Popen(
+        [sys.executable, "-P", "-c", SECOND, str(tmp_path), "mine"], stdout=subprocess.PIPE, text=True
+    )
+    qtbot.waitUntil(lambda: second.poll() is not None, timeout=30_000)
+    assert second.communicate()[0].split()[0] == "closing"
+    assert wishes == []
+    first.release()
