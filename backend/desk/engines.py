@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from backend import asyncio_tasks
 from backend.desk.types import EngineEntry, Event, JobProgress, Question
 from backend.errors import Cancelled, EngineEnvironmentError, UsageError
 from backend.hardware import NvidiaDriver
@@ -154,7 +155,7 @@ class Engines:
             return _entry(await self._in_thread(work, own.cancel))
         except asyncio.CancelledError:
             # Who waits for a start that is being ended wants to hear nothing; a page wants to go on.
-            if own.of_start or _is_cancelled():
+            if own.of_start or asyncio_tasks.is_cancelled():
                 raise
             raise EngineEnvironmentError("The install was cancelled.") from None
         finally:
@@ -275,12 +276,6 @@ def _look_at(done: "asyncio.Future[Any]") -> None:
     """Nobody is left to hear of an error in what was given up; asyncio would write it out."""
     if not done.cancelled():
         done.exception()
-
-
-def _is_cancelled() -> bool:
-    """Whether the current task itself was cancelled, rather than what it waited for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _words(environment: EngineEnvironment) -> str:

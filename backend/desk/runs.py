@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from backend import asyncio_tasks
 from backend.control import Control
 from backend.desk.engines import Engines
 from backend.desk.preparation import JOB, Preparation
@@ -146,7 +147,7 @@ class Runs:
         try:
             return await task
         except asyncio.CancelledError:
-            if task.cancelled() and not _is_cancelled():
+            if task.cancelled() and not asyncio_tasks.is_cancelled():
                 return None
             raise
         finally:
@@ -299,12 +300,6 @@ class Runs:
         if self._busy is None and not self._is_live:
             self.current = self._profile = self._before_spawn = None
             self.tell()
-
-
-def _is_cancelled() -> bool:
-    """Whether it is the current task itself that somebody wants to end."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _measured_note(profile: Profile | None) -> str:
