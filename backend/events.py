@@ -146,6 +146,9 @@ class Sample:
         acceptance_rate: accepted / drafted tokens, 0..1.
         mean_acceptance_length: 1 + accepted / drafts.
         acceptance_per_position: accepted at each position / drafts.
+        drafts: growth of the drafts over the interval, `draft_tokens` that of the tokens in them: what the three
+            figures above rest on, so that those of several samples can be added up.
+        ttft_count: requests that got their first token in the interval: what the next figures rest on.
         ttft_p50_s: median time to first token, and so on, from histogram bucket growth.
         kv_cache_usage_ratio: mean over engines, 0..1.
         requests_running: sum over engines; `requests_waiting` likewise.
@@ -161,6 +164,9 @@ class Sample:
     acceptance_rate: float | None = None
     mean_acceptance_length: float | None = None
     acceptance_per_position: tuple[float, ...] | None = None
+    drafts: float | None = None
+    draft_tokens: float | None = None
+    ttft_count: float | None = None
     ttft_p50_s: float | None = None
     ttft_p95_s: float | None = None
     itl_p50_s: float | None = None

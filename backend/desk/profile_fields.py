@@ -71,6 +71,18 @@ _EMPTY = {
 }
 """What happens with an empty field, where neither a default of vLLM nor one of ours says it."""
 
+CHOICES = frozenset(
+    {
+        "target.model", "target.dtype",
+        "speculation.method", "speculation.model", "speculation.quantization",
+        "speculation.rejection_sample_method", "speculation.draft_sample_method",
+        "parallel.distributed_executor_backend",
+        "memory.kv_cache_dtype", "memory.offload_backend", "memory.kv_offloading_backend",
+        "scheduler.policy", "server.per_request_spec_metrics", "engine.environment",
+    }
+)  # fmt: skip
+"""Fields with something to choose from; fixed, so that a form does not change when an engine's choices get known."""
+
 _CHOICES = {"parallel.distributed_executor_backend": ("mp", "ray")}
 _SIZE_HINT = "Bytes, or with a unit: 8 GiB."
 
@@ -109,6 +121,7 @@ def _spec(
     path = field.path
     flag = field.flag or _FLAGS.get(path, "")
     is_size = field.unit == "bytes"
+    choices = tuple(offered.get(path, ())) or _choices(options.get(flag), spec_fields.get(path))
     return FieldSpec(
         path=path,
         group=_ADVANCED_GROUP if path in {"env", "extra_args"} else _GROUPS[path.rpartition(".")[0]],
@@ -118,11 +131,12 @@ def _spec(
         flag=flag,
         kind=profile_text.kind(path),
         default=_default(path, options.get(flag), spec_fields.get(path)),
-        choices=tuple(offered.get(path, ())) or _choices(options.get(flag), spec_fields.get(path)),
+        choices=choices if path in CHOICES else (),
         required=path == "target.model",
         # A CPU engine takes the exact size of the cache as the size of its own.
         gpu_only=field.gpu_only and path != "memory.kv_cache_bytes",
         advanced=path not in _PLAIN,
+        is_choice=path in CHOICES,
     )
 
 

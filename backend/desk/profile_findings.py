@@ -31,16 +31,21 @@ def asked_before_a_start(profile: Profile) -> list[Finding]:
     return [Finding(Severity.NOTE, f"{use.field}: {use.why}.", fix=_ASKED) for use in code_loading(profile)]
 
 
-def port(profile: Profile, *, running_url: str, live_runs: Callable[[], Sequence[RunStatus]]) -> list[Finding]:
+def port(
+    profile: Profile, *, running_url: str, is_running: bool, live_runs: Callable[[], Sequence[RunStatus]]
+) -> list[Finding]:
     """Say when the port cannot be had.
 
     Args:
         profile: what would run.
+        is_running: that engine runs this very profile, so that a restart gets its port.
         running_url: address of the engine that the window runs now, "" without one.
         live_runs: gives every run that lives, whoever supervises it.
     """
     host, number = profile.server.host, profile.server.port
     if re.search(rf":{number}(/|$)", running_url):
+        if is_running:
+            return []
         words = f"server.port: {number} is the port of the engine that runs now."
         return [Finding(Severity.NOTE, words, fix="It is free again once that engine has stopped.")]
     if not _is_plain_address(host):

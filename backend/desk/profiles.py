@@ -129,12 +129,13 @@ class Profiles:
             return ProfileCheck(problems, command_note="Mend what is marked to see the exact command.")
         engine = await self._engine(profile.engine.environment)
         run = self._runs.view()
-        return await asyncio.to_thread(self._judge, profile, engine, run.url if run.is_live else "")
+        url = run.url if run.is_live else ""
+        return await asyncio.to_thread(self._judge, profile, engine, url, is_running=run.profile == name)
 
     def _read(self, name: str, values: Mapping[str, str]) -> tuple[Profile | None, dict[str, str]]:
         return profile_text.read(self._store.find(name).profile, name, values)
 
-    def _judge(self, profile: Profile, engine: _Engine, running_url: str) -> ProfileCheck:
+    def _judge(self, profile: Profile, engine: _Engine, running_url: str, *, is_running: bool) -> ProfileCheck:
         found = [engine.problem] if engine.problem else []
         shown, note = "", engine.why
         environment = engine.environment
@@ -143,11 +144,15 @@ class Profiles:
             found += command.check(profile, environment)
             try:
                 shown = command.preview(profile, environment)
-                note = f"For {probe.distribution} {probe.version} in the environment {environment.id}."
+                note = f"For {probe.distribution} {probe.version}"
+                says_it = environment.id == f"{probe.distribution}-{probe.version}"
+                note += "." if says_it else f" in the environment {environment.id}."
             except UserError:  # the findings say why
                 note = "Mend the errors above to see the exact command."
         found += profile_findings.asked_before_a_start(profile)
-        found += profile_findings.port(profile, running_url=running_url, live_runs=self._control.live_runs)
+        found += profile_findings.port(
+            profile, running_url=running_url, is_running=is_running, live_runs=self._control.live_runs
+        )
         found += profile_findings.models(profile, self._control.missing_models)
         placed = sorted(map(profile_findings.placed, found), key=lambda one: _ORDER.index(one[0].severity))
         return ProfileCheck(

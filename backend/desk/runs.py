@@ -307,8 +307,8 @@ def _measured_note(profile: Profile | None) -> str:
     if profile is None or profile.measured is None:
         return ""
     known = profile.measured
-    where = f" (on a {known.on})" if known.on else ""
+    where = f" ({known.on})" if known.on else ""
     return (
-        f"{known.speed_ratio:.2g}x the speed without speculation, {known.acceptance_ratio:.0%} of the guesses "
-        f"accepted{where}. {known.note}"
+        f"{known.speed_ratio:.2g}x the speed without speculation, {known.acceptance_ratio * 100:.0f} % accepted"
+        f"{where}. {known.note}"
     ).strip()

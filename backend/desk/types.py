@@ -127,6 +127,7 @@ class FieldSpec:
             "table" (JSON), "variables" (NAME=VALUE a line) or "prose" (several lines).
         default: what happens when it is empty, in words ("vLLM: 0.92"); "" if that is not known.
         choices: values to offer; others are allowed too.
+        is_choice: some engine has choices for it, be they known yet or not; no other field has any.
         gpu_only: a CPU engine does not use it.
         advanced: seldom needed, so that a form may fold it away.
     """
@@ -143,6 +144,7 @@ class FieldSpec:
     required: bool = False
     gpu_only: bool = False
     advanced: bool = False
+    is_choice: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ def build(
 
 
 def preview(profile: Profile, environment: EngineEnvironment) -> str:
-    """Return the command as a person would type it in a shell, one option a line.
+    """Return the command as a person would type it in a shell: variables, program, what it serves, each option a line.
 
     The API key is shown as a placeholder, and what only marks our runs is left out.
 
@@ -135,8 +135,9 @@ def preview(profile: Profile, environment: EngineEnvironment) -> str:
     )
     lines = [f"{name}={shlex.quote(value)}" for name, value in sorted(launch.env.items()) if name not in _NOT_SHOWN]
     current = ""
-    for word in launch.argv:
-        if word.startswith("-") and word != "-m":
+    n_program = 3  # python -m MODULE; its path is long, so that what follows has a line of its own
+    for place, word in enumerate(launch.argv):
+        if place == n_program or (place > n_program and word.startswith("-")):
             lines.append(current)
             current = ""
         current = f"{current} {shlex.quote(word)}".strip()

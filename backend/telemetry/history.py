@@ -12,9 +12,7 @@ Floats = npt.NDArray[np.float64]
 
 # What a chart can show; positions of acceptance come as "acceptance_position_0" and so on.
 ENGINE_SERIES = tuple(
-    each.name
-    for each in fields(Sample)
-    if each.name not in ("t", "interval_s", "state", "acceptance_per_position", "speculation")
+    each.name for each in fields(Sample) if each.name not in ("t", "state", "acceptance_per_position", "speculation")
 )
 HOST_SERIES = tuple(each.name for each in fields(HostSample) if each.name != "t")
 POSITION_SERIES = "acceptance_position_"
@@ -33,6 +31,21 @@ _GAP_INTERVALS = 2.5
 class Curve:
     """One series, oldest first: `times` in Unix seconds, `values` in the unit of its name, NaN for a gap."""
 
+    times: Floats
+    values: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """Readings one by one, oldest first.
+
+    Attributes:
+        begin: Unix time after which all of them are there; later than was asked for when they are not kept so long.
+        times: Unix seconds.
+        values: a row for each name that was asked for, NaN where a reading says nothing.
+    """
+
+    begin: float
     times: Floats
     values: Floats
 
@@ -69,6 +82,13 @@ class _Rows:
         times = self._times[order]
         order = order[(times >= start) & (times <= end)]
         return Curve(self._times[order], self._values[column, order])
+
+    def readings(self, columns: Sequence[int], start: float, end: float) -> Readings:
+        order = _oldest_first(self._count, self._capacity)
+        times = self._times[order]
+        begin = start if self.reach(start) else float(times[0])
+        inside = (times > begin) & (times <= end)
+        return Readings(begin, times[inside], self._values[np.asarray(columns)[:, np.newaxis], order[inside]])
 
 
 class _Buckets:
@@ -195,6 +215,13 @@ class Track:
         finest = next((level for level in self._levels if level.reach(start)), self._levels[-1])
         return finest.curve(self._columns.get(name, 0), start, end)
 
+    def readings(self, names: Sequence[str], *, seconds: float, until: float | None = None) -> Readings:
+        """Return series reading by reading, over `seconds` up to `until` (the newest row), if they reach so far."""
+        end = (self._newest_t or 0.0) if until is None else until
+        rows = self._levels[0]
+        assert isinstance(rows, _Rows)
+        return rows.readings([self._columns.get(name, 0) for name in names], end - seconds, end)
+
 
 class History:
     """What one engine and the machine showed over the last day, some 60 kB for each series."""
@@ -234,6 +261,18 @@ class History:
             until: end of the span in Unix seconds, by default the newest reading.
         """
         return (self._host if name in HOST_SERIES else self._engine).last(name, seconds=seconds, until=until)
+
+    def readings(self, names: Sequence[str], *, seconds: float, until: float | None = None) -> Readings:
+        """Return what the readings of an engine say, one by one: for sums, which extremes of buckets cannot give.
+
+        A reading tells of the time before it, so one that stands exactly at the begin of the span is left out.
+
+        Args:
+            names: series of ENGINE_SERIES, or positions of acceptance; one that is not known gives gaps.
+            seconds: length of the span; what is older than some 6 minutes is not kept one by one.
+            until: end of the span in Unix seconds, by default the newest reading.
+        """
+        return self._engine.readings(names, seconds=seconds, until=until)
 
 
 def _oldest_first(count: int, capacity: int) -> npt.NDArray[np.intp]:

@@ -18,6 +18,8 @@ class Rates:
         acceptance_rate: accepted / drafted tokens, 0..1.
         mean_acceptance_length: 1 + accepted tokens / drafts.
         acceptance_per_position: accepted tokens at each position / drafts.
+        drafts: how many there were, and `draft_tokens` how many tokens they had.
+        ttft_count: requests that got their first token in the window.
         ttft_p50_s: median time to first token of the requests that got one in the window, and so on.
         steps_per_s_by_engine: steps per second for each value of the label `engine`.
         prefix_cache_hit_ratio: cached / queried prompt tokens, 0..1.
@@ -30,6 +32,9 @@ class Rates:
     acceptance_rate: float | None = None
     mean_acceptance_length: float | None = None
     acceptance_per_position: tuple[float, ...] | None = None
+    drafts: float | None = None
+    draft_tokens: float | None = None
+    ttft_count: float | None = None
     ttft_p50_s: float | None = None
     ttft_p95_s: float | None = None
     itl_p50_s: float | None = None
@@ -68,6 +73,9 @@ def rates(previous: EngineReading, current: EngineReading, *, seconds: float) ->
         acceptance_rate=_ratio(total.get(Metric.ACCEPTED_TOKENS), total.get(Metric.DRAFT_TOKENS)),
         mean_acceptance_length=None if accepted_per_draft is None else 1 + accepted_per_draft,
         acceptance_per_position=_per_position(growth.get(Metric.ACCEPTED_AT_POSITION), drafts),
+        drafts=drafts,
+        draft_tokens=total.get(Metric.DRAFT_TOKENS),
+        ttft_count=ttft.get(math.inf),
         ttft_p50_s=quantile(0.5, ttft),
         ttft_p95_s=quantile(0.95, ttft),
         itl_p50_s=quantile(0.5, itl),

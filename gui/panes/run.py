@@ -4,17 +4,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 from PySide6.QtCore import QSettings, QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QLabel, QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from backend.desk.types import Reading, RunView
 from backend.events import HostSample, RunState, Sample
 from gui.bridge import Bridge
+from gui.theme import NOTE_PX, text_font
 from gui.widgets import figures, speculation_advice
 from gui.widgets.card import Floats, Moment
 from gui.widgets.card_grid import CardGrid
 from gui.widgets.chart_card import ChartCard
+from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.failure_view import FailureView
 from gui.widgets.notice_bar import NoticeBar
 from gui.widgets.run_cards import all_cards
@@ -48,7 +51,6 @@ class RunPane(QWidget):
         self._run = RunView()
         self._host: HostSample | None = None
         self._sample: Sample | None = None
-        self._counted: Sample | None = None
         self._interval_s = 1.0
         self._silent_since: float | None = None
         self._failed: tuple[str, float | None] | None = None  # which failure is shown
@@ -63,10 +65,7 @@ class RunPane(QWidget):
         # Kind of notice -> its line, and what it was shown for, so that one that was closed stays closed.
         self.notices = {kind: NoticeBar(self) for kind in ("stall", "few")}
         self._noticed: dict[str, object] = {}
-        self.measured = QLabel(self)
-        self.measured.setProperty("role", "note")
-        self.measured.setWordWrap(True)
-        self.measured.setToolTip("What this profile was measured to do before it was shipped")
+        self.measured = ElidedLabel("", self, font=text_font(NOTE_PX), mode=Qt.TextElideMode.ElideRight)
         self.stack = QStackedWidget(self)
         for page in (self.grid, self.startup, self.failure):
             self.stack.addWidget(page)
@@ -98,6 +97,7 @@ class RunPane(QWidget):
         self.grid.order_changed.connect(self._on_order_changed)
         self.failure.retry_requested.connect(self.retry_requested)
         self.failure.log_requested.connect(self.log_requested)
+        self.startup.log_requested.connect(self._on_startup_log_requested)
         self.failure.dismissed.connect(self._on_failure_dismissed)
         bridge.run_changed.connect(self._on_run_changed)
         bridge.sampled.connect(self._on_sampled)
@@ -109,7 +109,7 @@ class RunPane(QWidget):
     def _on_run_changed(self, view: RunView) -> None:
         before, self._run = self._run, view
         if view.run_id != before.run_id:
-            self._counted = self._sample = None
+            self._sample = None
         if view.state is not RunState.UNRESPONSIVE:
             self._silent_since = None
         elif self._silent_since is None:
@@ -123,7 +123,7 @@ class RunPane(QWidget):
             self.failure.show_run(view)
         page = self.startup if view.state in _STARTS else self.failure if view.state is RunState.FAILED else self.grid
         self.stack.setCurrentWidget(page)
-        self.bar.setVisible(self._shows_cards)
+        self._show_idle()
         self._show_notices()
         self._show_figures()
         if view.state is not before.state:
@@ -137,8 +137,9 @@ class RunPane(QWidget):
         self._host = reading.host
         engine = reading.engine
         self._sample = engine if engine is not None and engine.state is not RunState.STOPPED else None
-        if self._sample is not None and self._sample.acceptance_per_position:
-            self._counted = self._sample
+        if self._run.state in _STARTS:  # its clock goes with that of the top bar
+            self.startup.show_run(self._run, time.time())
+        self._show_idle()
         self._show_notices()
         if self._is_seen() and self._held is None:
             self._show_figures()
@@ -163,9 +164,9 @@ class RunPane(QWidget):
             now=host.t,
             span_s=self._span_s,
             read=self._read,
+            read_each=self._read_each,
             state=self._run.state,
             sample=self._sample,
-            counted=self._counted,
             host=host,
             interval_s=self._interval_s,
         )
@@ -174,14 +175,33 @@ class RunPane(QWidget):
         curve = self._bridge.history.last(name, seconds=seconds, until=until)
         return curve.times, curve.values
 
+    def _read_each(self, names: Sequence[str], seconds: float, until: float) -> tuple[float, Floats]:
+        """Readings of the run that is shown only: drafts of different runs do not add up to anything."""
+        found = self._bridge.history.readings(names, seconds=seconds, until=until)
+        since = np.inf if self._run.ready_at is None else self._run.ready_at
+        return found.begin, found.values[:, found.times > since]
+
     def _positions(self) -> Sequence[str]:
         return self._bridge.history.positions
+
+    def _show_idle(self) -> None:
+        """Say once that there is no engine where nothing of an earlier one is to be seen either."""
+        if self._run.is_live or self._held is None:
+            self.grid.set_idle(not self._run.is_live and not self._has_curves(self._span_s))
+        nothing_to_choose = self.grid.is_idle and not self._has_curves(max(SPANS_S))
+        self.bar.setVisible(self._shows_cards and not nothing_to_choose)
+
+    def _has_curves(self, span_s: float) -> bool:
+        """Whether any engine was read within a span."""
+        until = self._host.t if self._host is not None else None
+        curve = self._bridge.history.last("requests_running", seconds=span_s, until=until)
+        return bool(np.isfinite(curve.values).any())
 
     def _show_figures(self) -> None:
         """Say the figures of the moment, or what to do where there is no engine."""
         sample = self._sample
         if not self._run.is_live:
-            self.bar.show_figures("Choose a profile above and press Start.")
+            self.bar.show_figures("" if self.grid.is_idle else "Choose a profile above and press Start.")
         elif sample is None:
             self.bar.show_figures("")
         else:
@@ -210,9 +230,10 @@ class RunPane(QWidget):
         else:
             self._notice("stall", None, "")
         self._notice("few", run.run_id, self._few_words(), tone="warn")
-        measured = f"Measured: {run.measured_note}" if run.measured_note and run.is_live and self._shows_cards else ""
-        if measured != self.measured.text():
-            self.measured.setText(measured)
+        shows_measured = run.measured_note and run.is_live and self._shows_cards
+        measured = f"Measured before: {run.measured_note}" if shows_measured else ""
+        if measured != self.measured.text:
+            self.measured.show_text(measured)
         self.measured.setVisible(bool(measured))
 
     def _notice(self, kind: str, about: object, words: str, *, tone: str = "info") -> None:
@@ -226,17 +247,17 @@ class RunPane(QWidget):
             bar.show_notice(words, tone=tone)
 
     def _few_words(self) -> str:
-        if self._run.state is not RunState.READY or self._sample is None:
+        if self._run.state is not RunState.READY or self._sample is None or self._host is None:
             return ""
-        curve = self._bridge.history.last("mean_acceptance_length", seconds=speculation_advice.WITHIN_S)
-        of_this_run = curve.times >= (self._run.ready_at or 0.0)
-        return speculation_advice.few_accepted(curve.values[of_this_run].tolist())
+        return speculation_advice.few_accepted(self._moment(self._host).drafts(speculation_advice.WITHIN_S))
 
     # ---- what a person chooses -------------------------------------------------------------------------------
 
     def _on_span_chosen(self, span_s: int) -> None:
         self._span_s = span_s
         self._store.setValue("run/span_s", span_s)
+        self._show_idle()
+        self._show_figures()
         if self._held is not None:
             self._held = replace(self._held, span_s=float(span_s))
             self.grid.redraw(self._held)
@@ -256,6 +277,9 @@ class RunPane(QWidget):
         card = self.sender()
         assert isinstance(card, ChartCard)
         self._store.setValue(f"run/view/{card.key}", index)
+
+    def _on_startup_log_requested(self) -> None:
+        self.log_requested.emit(None)
 
     def _on_failure_dismissed(self) -> None:
         self._bridge.call(self, self._bridge.desk.runs.dismiss())

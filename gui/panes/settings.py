@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import Qt, QUrl, Signal
-from PySide6.QtGui import QDesktopServices, QShowEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtGui import QDesktopServices, QShowEvent, QWheelEvent
+from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from backend.desk.types import EngineEntry, JobProgress, Question, SettingsView
 from backend.errors import UserError
@@ -15,11 +15,13 @@ from gui.bridge import Bridge
 from gui.theme import icon, theme
 from gui.widgets.add_engine_panel import AddEnginePanel
 from gui.widgets.choice_dialog import Answer, ChoiceDialog
+from gui.widgets.edge_fade import EdgeFade
 from gui.widgets.engine_list import EngineList
 from gui.widgets.install_panel import InstallPanel
 from gui.widgets.setting_rows import ChoiceRow, FolderRow, NumberRow, SettingCard, SettingRow
 
 _WIDTH_PX = 860
+_GAP_PX = 12  # between the column and its scroll bar
 
 
 class SettingsPane(QWidget):
@@ -68,28 +70,31 @@ class SettingsPane(QWidget):
         column.setLayout(self._column)
         middle = QWidget()
         row = QHBoxLayout(middle)
-        row.setContentsMargins(0, 4, 0, 4)
-        row.addStretch(1)
-        row.addWidget(column, 1000)
-        row.addStretch(1)
+        row.setContentsMargins(0, 4, _GAP_PX, 12)
+        row.addWidget(column)
         self.area = QScrollArea()
         self.area.setWidgetResizable(True)
         self.area.setFrameShape(QFrame.Shape.NoFrame)
         self.area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.area.setWidget(middle)
-        layout = QVBoxLayout(self)
+        self.area.setProperty("role", "steady")
+        self.area.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)
+        self.area.setMaximumWidth(_WIDTH_PX + _GAP_PX + self.area.verticalScrollBar().sizeHint().width())
+        EdgeFade(self.area, "bg")
+        layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self.area)
+        layout.addWidget(self.area, 1000)
+        layout.addStretch(1)
 
     def _make_engines(self) -> None:
         card = SettingCard(
             "Engines", "The vLLM installations that models run on. Each lives in an environment of its own."
         )
-        self.install_button = QPushButton("Install…")
+        self.install_button = QPushButton("Install vLLM…")
         self.install_button.setAccessibleName("Install an engine")
         self.install_button.setToolTip("Download a vLLM that fits this machine")
-        self.add_button = QPushButton("Add…")
+        self.add_button = QPushButton("Add existing…")
         self.add_button.setAccessibleName("Add an engine")
         self.add_button.setToolTip("Use a vLLM that you installed yourself")
         card.head.addWidget(self.install_button)
@@ -124,7 +129,7 @@ class SettingsPane(QWidget):
             ChoiceRow("theme", "Theme", "", (("system", "Follow the system"), ("dark", "Dark"), ("light", "Light"))),
         )
         self._add_card(
-            "Engine watch",
+            "Monitoring",
             NumberRow(
                 "sample_interval_s",
                 "Sampling interval",
@@ -135,8 +140,8 @@ class SettingsPane(QWidget):
             ),
             NumberRow(
                 "stall_s",
-                "Silent for",
-                "An engine without any sign of life for so long is asked for one token, and called unresponsive if "
+                "Unresponsive after",
+                "An engine without any sign of life for this long is asked for one token, and called unresponsive if "
                 "that fails too.",
                 unit="seconds",
                 low=1,
@@ -144,7 +149,7 @@ class SettingsPane(QWidget):
             ),
             NumberRow(
                 "stop_grace_s",
-                "Time to stop",
+                "Stop timeout",
                 "How long a stopped engine may take to end by itself before it is killed.",
                 unit="seconds",
                 low=1,
@@ -156,12 +161,12 @@ class SettingsPane(QWidget):
             ChoiceRow(
                 "on_close",
                 "A running engine",
-                "Left running, it keeps its memory; the next window takes it over.",
+                "Left running, it keeps its memory; Specdeck takes it over when it is opened again.",
                 (("ask", "Ask each time"), ("stop", "Stop it"), ("leave", "Leave it running")),
             ),
         )
         self._add_card(
-            "Runs that are kept",
+            "Run history",
             NumberRow(
                 "keep_runs",
                 "At most",
@@ -197,6 +202,10 @@ class SettingsPane(QWidget):
         self._refresh_engines()
         if not self._saving:
             self._bridge.call(self, self._bridge.desk.settings_view(), done=self._show_settings)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        """Scroll the column also where the mouse is beside it."""
+        QApplication.sendEvent(self.area.verticalScrollBar(), event)
 
     # ---- settings --------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from gui.theme import code_font, mix, theme
 
 _Index = QModelIndex | QPersistentModelIndex
 _PAD = 8
+_MARK_COLUMNS = 4  # two blanks, the letter, a blank
 _MARKS = {"ERROR": "E", "WARNING": "W", "DEBUG": "D"}
 # What stands before the message: process, level, time and place; only painted in another tone.
 _PREFIX = re.compile(
@@ -28,12 +29,14 @@ class LineDelegate(QStyledItemDelegate):
     Attributes:
         filter: whose matches are highlighted.
         digits: how many the highest number has.
+        first: how many characters of every line are left out at its beginning, since others are looked at.
     """
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self.filter = LineFilter()
         self.digits = 4
+        self.first = 0
         self._font = code_font()
         self._font.setStyleStrategy(QFont.StyleStrategy.PreferNoShaping)  # no ligatures in a log, and much quicker
         self._scale = 0.0
@@ -65,6 +68,10 @@ class LineDelegate(QStyledItemDelegate):
         """Height of every row in pixels."""
         return round(self._metrics.height()) + 4
 
+    def n_fitting(self, width: int) -> int:
+        """Return how many characters of a line there is room for in a row of this width."""
+        return max(int((width - 2 * _PAD) / self._char) - self.digits - _MARK_COLUMNS, 1)
+
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: _Index) -> None:
         """Paint a line; what does not fit is cut with an ellipsis."""
         model = index.model()
@@ -82,15 +89,20 @@ class LineDelegate(QStyledItemDelegate):
         painter.setFont(self._font)
         left = rect.left() + _PAD
         base = rect.top() + 2 + self._metrics.ascent()
-        n_before = self.digits + 4  # the number, two blanks, the letter, a blank
-        x = left + n_before * self._char
-        shown = self._fitting(line.text, rect.right() - _PAD - x)
-        for start, end in self.filter.spans(shown):
-            begin = x + self._wide(shown, start)
-            width = x + self._wide(shown, end) - begin
+        x = left + (self.digits + _MARK_COLUMNS) * self._char
+        first = self.first
+        n_seen = first + self.n_fitting(rect.width())
+        whole = line.text if len(line.text) <= n_seen else line.text[: n_seen - 1] + "…"
+        shown = self._fitting(whole[first:], rect.right() - _PAD - x)
+        n_left = first if whole[:first].isascii() else len(whole[:first].encode("utf-16-le")) // 2
+        for start, end in self.filter.spans(whole):
+            if end <= n_left:
+                continue
+            begin = x + self._wide(shown, max(start - n_left, 0))
+            width = x + self._wide(shown, end - n_left) - begin
             painter.fillRect(QRectF(begin, rect.top() + 1, width, rect.height() - 2), self._match)
-        prefix = _PREFIX.match(shown)
-        n_prefix = prefix.end() if prefix else 0
+        prefix = _PREFIX.match(whole)
+        n_prefix = max(prefix.end() - first, 0) if prefix else 0
         painter.setPen(self._muted)
         number = str(line.number).rjust(self.digits)
         if line.text.isascii():
@@ -104,10 +116,7 @@ class LineDelegate(QStyledItemDelegate):
         painter.drawText(QPointF(x + self._wide(shown, n_prefix), base), shown[n_prefix:])
 
     def _fitting(self, text: str, width: float) -> str:
-        room = max(int(width / self._char), 1)
-        if len(text) > room:  # nobody measures 4,000 characters of which 150 fit
-            text = text[: room - 1] + "…"
-        if text.isascii() or text[:-1].isascii():
+        if text.isascii() or text[:-1].isascii():  # cut by counting
             return text
         return self._metrics.elidedText(text, Qt.TextElideMode.ElideRight, width)
 
@@ -115,4 +124,4 @@ class LineDelegate(QStyledItemDelegate):
         """How wide the first `n_units` UTF-16 units are."""
         if text[:n_units].isascii():
             return n_units * self._char
-        return self._metrics.horizontalAdvance(text, n_units)
+        return self._metrics.horizontalAdvance(text, min(n_units, len(text.encode("utf-16-le")) // 2))

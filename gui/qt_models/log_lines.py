@@ -1,6 +1,7 @@
 """The lines of a log as an item model that filters as they come, and in slices when the filter changes."""
 
 import time
+import unicodedata
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
@@ -27,6 +28,7 @@ class LogLines(QAbstractListModel):
     Attributes:
         n_warnings: warnings among all lines held.
         n_errors: errors among them; error lines that follow each other, such as a traceback, count as one.
+        longest: how many columns the longest line took that was ever held since `clear`.
 
     Signals:
         scanned: after a change of the filter, all lines have been looked at.
@@ -48,6 +50,7 @@ class LogLines(QAbstractListModel):
         self._next = 0  # of `_all`: the first line that was not looked at yet
         self.n_warnings = 0
         self.n_errors = 0
+        self.longest = 0
         self._scan_timer = QTimer(self)
         self._scan_timer.setInterval(0)
         self._scan_timer.timeout.connect(self._on_scan)
@@ -58,6 +61,11 @@ class LogLines(QAbstractListModel):
     def n_lines(self) -> int:
         """How many lines are held, shown or not."""
         return len(self._all)
+
+    @property
+    def n_overwritten(self) -> int:
+        """How many lines between the oldest and the newest one held gave way to what was written over them."""
+        return self.last_number - self.first_number + 1 - len(self._all) if self._all else 0
 
     @property
     def first_number(self) -> int:
@@ -97,7 +105,7 @@ class LogLines(QAbstractListModel):
         """Forget all lines; the filter stays."""
         self.beginResetModel()
         self._all, self._shown, self._next = [], [], 0
-        self.n_warnings = self.n_errors = 0
+        self.n_warnings = self.n_errors = self.longest = 0
         self._scan_timer.stop()
         self.endResetModel()
 
@@ -207,6 +215,8 @@ class LogLines(QAbstractListModel):
             self.endRemoveRows()
 
     def _count(self, line: LogLine, before: LogLine | None, step: int) -> None:
+        if step > 0 and len(line.text) * 2 > self.longest:  # no line takes more than two columns a character
+            self.longest = max(self.longest, columns(line.text))
         if line.level == "WARNING":
             self.n_warnings += step
         elif line.level == "ERROR" and (before is None or before.level != "ERROR"):
@@ -232,6 +242,11 @@ class LogLines(QAbstractListModel):
         if role == Qt.ItemDataRole.AccessibleTextRole:
             return f"Line {line.number:,}, {_WORDS[line.level]}: {line.text}"
         return None
+
+
+def columns(text: str) -> int:
+    """Return how many columns a text takes where each plain letter takes one."""
+    return len(text) if text.isascii() else len(text) + sum(unicodedata.east_asian_width(one) in "WF" for one in text)
 
 
 def _number(line: LogLine) -> int:

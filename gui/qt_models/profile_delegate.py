@@ -63,7 +63,7 @@ class ProfileDelegate(QStyledItemDelegate):
         title_font = text_font(bold=True)
         painter.setFont(title_font)
         painter.setPen(QColor(tokens.text))
-        title = QFontMetrics(title_font).elidedText(entry.title, _ELIDE, top.width())
+        title = QFontMetrics(title_font).elidedText(entry.title, Qt.TextElideMode.ElideMiddle, top.width())
         painter.drawText(top, Qt.AlignmentFlag.AlignVCenter, title)
         self._paint_words(painter, bottom, entry, str(index.data(MARK) or ""), unsaved=bool(index.data(UNSAVED)))
 

@@ -1,6 +1,6 @@
 """What every card of the run page has: frame, title, source, current value, legend, and words in place of a plot."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,17 +20,21 @@ from PySide6.QtWidgets import (
 
 from backend.events import HostSample, RunState, Sample
 from gui.theme import RADIUS_PX, icon, theme
-from gui.widgets import figures
+from gui.widgets import drafts, figures
 from gui.widgets.card_parts import FigureLine, Legend, SourceLine
 
 Floats = npt.NDArray[np.float64]
 Read = Callable[[str, float, float], tuple[Floats, Floats]]
 """Gives times and values of a series: (name, seconds, until) -> Unix seconds ascending, values with NaN for gaps."""
+ReadEach = Callable[[Sequence[str], float, float], tuple[float, Floats]]
+"""Gives the readings of one run one by one: (names, seconds, until) -> time after which all are there, a row a name."""
 
 LEAST_WIDTH = 272
-LEAST_HEIGHT = 248
+LEAST_HEIGHT = 224
 _ICON_PX = 14
-_LEGEND_ROW_HEIGHT = 26
+_LEGEND_ROW_HEIGHT = 28
+# The button at the right end has room of its own around its symbol, which stands in line with all else.
+_BUTTON_ROOM = 6
 _CURSOR_STEPS = 60
 
 
@@ -41,10 +45,9 @@ class Moment:
     Attributes:
         now: Unix time of the newest reading, the right end of every plot.
         span_s: seconds shown.
-        read: where curves come from.
+        read: where curves come from, and `read_each` the readings of this run.
         state: state of the run.
         sample: newest reading of the engine, None while none is read.
-        counted: newest reading of this run in which drafts were counted.
         host: newest reading of the machine.
         interval_s: seconds between readings.
     """
@@ -52,9 +55,9 @@ class Moment:
     now: float
     span_s: float
     read: Read
+    read_each: ReadEach
     state: RunState = RunState.STOPPED
     sample: Sample | None = None
-    counted: Sample | None = None
     host: HostSample | None = None
     interval_s: float = 1.0
 
@@ -64,6 +67,11 @@ class Moment:
         if value is None:
             value = getattr(self.host, name, None)
         return None if value is None else float(value)
+
+    def drafts(self, seconds: float, positions: Sequence[str] = ()) -> drafts.Drafts:
+        """Return what became of the drafts of this run within the last `seconds`, at these positions too."""
+        begin, values = self.read_each((*drafts.NAMES, *positions), seconds, self.now)
+        return drafts.pooled(values, self.now - begin)
 
     def last_known(self, name: str) -> tuple[float, float] | None:
         """Return time and value of the newest known value within the span."""
@@ -78,6 +86,7 @@ class Card(QFrame):
     Attributes:
         key: name in the settings.
         title: what it shows.
+        needs_engine: whether it has nothing to show without one.
 
     Signals:
         pointed(float | None): the read-out is wanted at that many seconds before now (negative), or not at all.
@@ -93,7 +102,8 @@ class Card(QFrame):
         self.cursor_at: float | None = None
         self.moment: Moment | None = None
         self.n_redraws = 0
-        self._source_words = ""
+        self.needs_engine = True
+        self._source_words = self._source_tip = ""
         self.setProperty("card", True)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAccessibleName(title)
@@ -127,13 +137,13 @@ class Card(QFrame):
         legend_row = QWidget(self)
         legend_row.setFixedHeight(_LEGEND_ROW_HEIGHT)
         legend_row.setLayout(self._legend_row)
-        self._legend_row.setContentsMargins(0, 0, 0, 0)
+        self._legend_row.setContentsMargins(0, 0, _BUTTON_ROOM, 0)
         self._body = QStackedLayout()
         body.setParent(self)  # a stacked layout shows its first widget at once, and that must be no window
         self._body.addWidget(body)
         self._body.addWidget(self.message)
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(14, 8, 8, 8)
+        layout.setContentsMargins(14, 8, 14 - _BUTTON_ROOM, 8)
         layout.setSpacing(0)
         layout.addLayout(top)
         layout.addWidget(self.figure)
@@ -176,6 +186,11 @@ class Card(QFrame):
         """Draw the read-out, or take it away."""
         raise NotImplementedError
 
+    def _say_source(self, words: str, tip: str, interval_s: float) -> None:
+        """Name where the values come from; how long a reading is stands in the tooltip, since it changes always."""
+        self._source_words = words
+        self._source_tip = f"{tip}. The newest reading tells of {figures.number(interval_s, 1)} s."
+
     def _show_message(self, words: str) -> None:
         """Show words instead of the plot; "" shows the plot."""
         if words:
@@ -189,7 +204,7 @@ class Card(QFrame):
     def _show_source(self) -> None:
         """Say where the values come from, or from when they are."""
         if self.cursor_at is None:
-            self.source.show_text(self._source_words)
+            self.source.show_text(self._source_words, tip=self._source_tip)
         else:
             self.source.show_text(figures.ago(-self.cursor_at), marked=True)
 

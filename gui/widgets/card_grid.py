@@ -5,12 +5,15 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QScrollArea, QWidget
+from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QScrollArea, QVBoxLayout, QWidget
 
-from gui.widgets.card import LEAST_WIDTH, Card, Moment
+from gui.theme import symbol, theme
+from gui.widgets.card import LEAST_HEIGHT, LEAST_WIDTH, Card, Moment
 
 _MOST_COLUMNS = 3
 _SPACING = 12
+_BESIDE_SCROLL_BAR = 8
+_IDLE_ICON_PX = 24
 # Divides evenly among one, two or three cards: a row that is not full is filled by its cards.
 _N_CELLS = 6
 # Time between two cards, so that input and other work come in between.
@@ -32,7 +35,8 @@ class CardGrid(QScrollArea):
         self.order = tuple(self.cards)
         self.shown = frozenset(self.cards)
         self.enlarged: str | None = None
-        self._n_columns = 0
+        self._n_columns = self._n_rows = 0
+        self._is_wide = False
         self._moment: Moment | None = None
         self._due: deque[Card] = deque()
         self._turn = QTimer(self)
@@ -51,6 +55,8 @@ class CardGrid(QScrollArea):
         self.hint = QLabel("No card is chosen. Choose some under Cards.", self._page)
         self.hint.setProperty("role", "muted")
         self.hint.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.idle = _Idle(self._page)
+        self.is_idle = False
         for card in cards:
             card.setParent(self._page)
             card.pointed.connect(self.point_at)
@@ -64,7 +70,8 @@ class CardGrid(QScrollArea):
         """The cards on the page, in order."""
         if self.enlarged is not None:
             return (self.cards[self.enlarged],)
-        return tuple(self.cards[key] for key in self.order if key in self.shown)
+        chosen = (self.cards[key] for key in self.order if key in self.shown)
+        return tuple(card for card in chosen if not (self.is_idle and card.needs_engine))
 
     def choose(self, order: Sequence[str], shown: Sequence[str]) -> None:
         """Show these cards; keys that are unknown are left out, cards that are not named come last."""
@@ -85,6 +92,16 @@ class CardGrid(QScrollArea):
         if key is not None:
             self.cards[key].setFocus()
 
+    def set_idle(self, idle: bool) -> None:
+        """Say once what to do, in place of all cards that need an engine, or show those again."""
+        if idle == self.is_idle:
+            return
+        self.is_idle = idle
+        if idle and self.enlarged is not None and self.cards[self.enlarged].needs_engine:
+            self.enlarge(None)
+        else:
+            self._arrange()
+
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Escape goes back from one card to all."""
         if event.key() == Qt.Key.Key_Escape and self.enlarged is not None:
@@ -95,10 +112,12 @@ class CardGrid(QScrollArea):
             super().keyPressEvent(event)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Use as many columns as fit."""
+        """Use as many columns as fit, and rows that fit whole."""
         super().resizeEvent(event)
-        if self._columns_that_fit() != self._n_columns:
+        if (self._columns_that_fit(), self._has_room_beside()) != (self._n_columns, self._is_wide):
             self._arrange()
+        else:
+            self._fit_rows()
 
     def _on_enlarge_asked(self, enlarge: bool) -> None:
         card = self.sender()
@@ -107,30 +126,42 @@ class CardGrid(QScrollArea):
 
     def _columns_that_fit(self) -> int:
         n_cards = max(len(self.visible_cards), 1)
-        fitting = max(1, (self.viewport().width() + _SPACING) // (LEAST_WIDTH + _SPACING))
+        # Without the room of a scroll bar, so that it does not come and go with the number of columns.
+        room = self.width() - _BESIDE_SCROLL_BAR - self.verticalScrollBar().sizeHint().width()
+        fitting = max(1, (room + _SPACING) // (LEAST_WIDTH + _SPACING))
         wanted = 2 if n_cards == 4 else min(n_cards, _MOST_COLUMNS)  # four make a square
         return min(fitting, wanted)
 
+    def _has_room_beside(self) -> bool:
+        return self.width() >= _MOST_COLUMNS * LEAST_WIDTH + (_MOST_COLUMNS - 1) * _SPACING
+
     def _arrange(self) -> None:
         self._n_columns = n_columns = self._columns_that_fit()
+        self._is_wide = self._has_room_beside()
         cards = self.visible_cards
         for card in self.cards.values():
             self._layout.removeWidget(card)
             card.setVisible(card in cards)
-        self._layout.removeWidget(self.hint)
-        self.hint.setVisible(not cards)
-        if not cards:
+        shows_idle = self.is_idle and self.enlarged is None
+        for widget, shown in ((self.hint, not cards and not shows_idle), (self.idle, shows_idle)):
+            self._layout.removeWidget(widget)
+            widget.setVisible(shown)
+        if self.hint.isVisibleTo(self):
             self._layout.addWidget(self.hint, 0, 0, 1, _N_CELLS)
-        n_rows = max(-(-len(cards) // n_columns), 1)
-        for row in range(max(n_rows, self._layout.rowCount())):
-            self._layout.setRowStretch(row, 1 if row < n_rows else 0)
+        if shows_idle:
+            self._n_rows = self._place_idle(cards)
+        else:
+            self._n_rows = max(-(-len(cards) // n_columns), 1)
+            for number, card in enumerate(cards):
+                row = number // n_columns
+                in_row = min(n_columns, len(cards) - row * n_columns)
+                wide = _N_CELLS // in_row
+                self._layout.addWidget(card, row, (number % n_columns) * wide, 1, wide)
+        for row in range(max(self._n_rows, self._layout.rowCount())):
+            self._layout.setRowStretch(row, 1 if row < self._n_rows else 0)
         for cell in range(_N_CELLS):
             self._layout.setColumnStretch(cell, 1)
-        for number, card in enumerate(cards):
-            row = number // n_columns
-            in_row = min(n_columns, len(cards) - row * n_columns)
-            wide = _N_CELLS // in_row
-            self._layout.addWidget(card, row, (number % n_columns) * wide, 1, wide)
+        self._fit_rows()
         previous: QWidget | None = None
         for card in cards:
             if previous is not None:
@@ -138,6 +169,27 @@ class CardGrid(QScrollArea):
             previous = card.last_control
         if self._moment is not None:
             self.redraw(self._moment)
+
+    def _place_idle(self, cards: Sequence[Card]) -> int:
+        """Put the words at the left and the cards that need no engine beside them, or below; return the rows."""
+        share = _N_CELLS // 3 if self._is_wide and cards else 0
+        self._layout.addWidget(self.idle, 0, 0, max(len(cards), 1) if share else 1, _N_CELLS - share)
+        for number, card in enumerate(cards):
+            if share:
+                self._layout.addWidget(card, number, _N_CELLS - share, 1, share)
+            else:
+                self._layout.addWidget(card, number + 1, 0, 1, _N_CELLS)
+        return max(len(cards), 1) if share else len(cards) + 1
+
+    def _fit_rows(self) -> None:
+        """Make rows that do not all fit so high that the last one in sight is whole."""
+        height = self.viewport().height()
+        fitting = max(1, (height + _SPACING) // (LEAST_HEIGHT + _SPACING))
+        scrolls = fitting < self._n_rows
+        row_height = max(LEAST_HEIGHT, (height - (fitting - 1) * _SPACING) // fitting) if scrolls else 0
+        for row in range(self._layout.rowCount()):
+            self._layout.setRowMinimumHeight(row, row_height if row < self._n_rows else 0)
+        self._layout.setContentsMargins(0, 0, _BESIDE_SCROLL_BAR if scrolls else 0, 0)
 
     # ---- drawing ---------------------------------------------------------------------------------------------
 
@@ -173,3 +225,32 @@ class CardGrid(QScrollArea):
             self._due.popleft().redraw(self._moment)
         if self._due:
             self._turn.start(_TURN_MS)
+
+
+class _Idle(QFrame):
+    """What stands in place of the charts of an engine while there is none."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setProperty("card", True)
+        self._mark = QLabel(self)
+        self._mark.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.title = QLabel("No engine is running", self)
+        self.title.setProperty("role", "title")
+        self.words = QLabel("Choose a profile above and press Start. Its speed and acceptance are drawn here.", self)
+        self.words.setProperty("role", "muted")
+        self.words.setWordWrap(True)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(24, 24, 24, 24)
+        layout.setSpacing(8)
+        layout.addStretch(1)
+        layout.addWidget(self._mark)
+        for label in (self.title, self.words):
+            label.setAlignment(Qt.AlignmentFlag.AlignCenter)
+            layout.addWidget(label)
+        layout.addStretch(1)
+        theme.changed.connect(self._on_theme_changed)
+        self._on_theme_changed()
+
+    def _on_theme_changed(self) -> None:
+        self._mark.setPixmap(symbol("run", theme.tokens.muted, size_px=_IDLE_ICON_PX))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from PySide6.QtCore import QEvent, QRect, QSize, Qt
 from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPaintEvent
@@ -11,6 +12,8 @@ from gui.theme import FIGURE_PX, FONT_PX, NOTE_PX, code_font, text_font, theme
 
 _GAP = 8
 _SWATCH = 10
+_ENTRY_GAP = 12
+_PERCENT = " %"
 
 
 class _PaintedText(QWidget):
@@ -21,12 +24,22 @@ class _PaintedText(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         theme.changed.connect(self.update)
 
-    def _tell(self, words: str) -> None:
-        """Let assistive technology and the tooltip say it too."""
+    def _tell(self, words: str, tip: str = "") -> None:
+        """Let assistive technology and the tooltip say it too; `tip` is what the tooltip says instead."""
         if words != self.accessibleName():
             self.setAccessibleName(words)
-            self.setToolTip(words)
             self.update()
+        if self.toolTip() != (tip or words):
+            self.setToolTip(tip or words)
+
+
+class Headline(NamedTuple):
+    """A figure and the words beside it: `short` says them where there is little room, `note` only the tooltip."""
+
+    figure: str
+    words: str
+    short: str = ""
+    note: str = ""
 
 
 class FigureLine(_PaintedText):
@@ -36,13 +49,15 @@ class FigureLine(_PaintedText):
         super().__init__(parent)
         self.figure = ""
         self.words = ""
+        self._short = ""
         self._figure_font = code_font(FIGURE_PX)
         self._words_font = text_font(FONT_PX)
 
-    def show_figure(self, figure: str, words: str) -> None:
-        """Show both; an empty figure leaves the words alone."""
-        self.figure, self.words = figure, words
-        self._tell(f"{figure} {words}".strip())
+    def show_figure(self, figure: str, words: str, short: str = "", note: str = "") -> None:
+        """Show both, as in Headline; an empty figure leaves the words alone."""
+        self.figure, self.words, self._short = figure, words, short
+        sentence = _joined(figure, words)
+        self._tell(sentence, f"{sentence}. {note}" if note else "")
 
     def sizeHint(self) -> QSize:
         """As high as the figure, as wide as there is room."""
@@ -54,14 +69,24 @@ class FigureLine(_PaintedText):
         big, small = QFontMetrics(self._figure_font), QFontMetrics(self._words_font)
         base = big.ascent() + (self.height() - big.height()) // 2
         x = 0
-        if self.figure:
+        number = self.figure.removesuffix(_PERCENT)
+        sign = self.figure.removeprefix(number).strip()  # small, as the words are
+        if number:
             painter.setFont(self._figure_font)
             painter.setPen(QColor(theme.tokens.text))
-            painter.drawText(0, base, self.figure)
-            x = big.horizontalAdvance(self.figure) + _GAP
+            painter.drawText(0, base, number)
+            x = big.horizontalAdvance(number) + (_GAP // 2 if sign else _GAP)
         painter.setFont(self._words_font)
         painter.setPen(QColor(theme.tokens.muted))
-        painter.drawText(x, base, small.elidedText(self.words, Qt.TextElideMode.ElideRight, max(self.width() - x, 0)))
+        room = max(self.width() - x, 0)
+        words = _joined(sign, self.words)
+        if self._short and small.horizontalAdvance(words) > room:
+            words = _joined(sign, self._short)
+        painter.drawText(x, base, small.elidedText(words, Qt.TextElideMode.ElideRight, room))
+
+
+def _joined(figure: str, words: str) -> str:
+    return f"{figure}{'' if words.startswith(',') else ' '}{words}".strip()
 
 
 class SourceLine(_PaintedText):
@@ -73,10 +98,10 @@ class SourceLine(_PaintedText):
         self.is_marked = False
         self._font = text_font(NOTE_PX)
 
-    def show_text(self, text: str, *, marked: bool = False) -> None:
-        """Show another text, in the accent's colour when marked."""
+    def show_text(self, text: str, *, marked: bool = False, tip: str = "") -> None:
+        """Show another text, in the accent's colour when marked; `tip` is what the tooltip says instead."""
         self.text, self.is_marked = text, marked
-        self._tell(text)
+        self._tell(text, tip)
 
     def sizeHint(self) -> QSize:
         """One line of small text."""
@@ -101,7 +126,7 @@ class LegendEntry:
 
 
 class Legend(_PaintedText):
-    """Entries side by side: a stroke in the line's colour, its name, its value."""
+    """Entries side by side, or in two lines: a stroke in the line's colour, its name, its value."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -109,35 +134,46 @@ class Legend(_PaintedText):
         self._font = text_font(NOTE_PX)
         self._value_font = code_font(NOTE_PX)
 
-    def show_entries(self, entries: Sequence[LegendEntry]) -> None:
-        """Show the entries."""
+    def show_entries(self, entries: Sequence[LegendEntry], note: str = "") -> None:
+        """Show the entries; the tooltip says `note` too."""
         self.entries = tuple(entries)
-        self._tell(", ".join(f"{entry.label} {entry.value}" for entry in entries))
+        sentence = ", ".join(f"{entry.label} {entry.value}" for entry in entries)
+        self._tell(sentence, f"{sentence}. {note}" if note else "")
 
     def values(self) -> dict[str, str]:
         """Return what is shown, by label."""
         return {entry.label: entry.value for entry in self.entries}
 
     def sizeHint(self) -> QSize:
-        """One line of small text."""
-        return QSize(120, QFontMetrics(self._font).height() + 4)
+        """Two lines of small text."""
+        return QSize(120, 2 * QFontMetrics(self._font).height())
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        """Paint the entries from the left; what finds no room is left to the tooltip."""
+        """Paint the entries from the left, in two lines where one is too short; the tooltip has what finds no room."""
         painter = QPainter(self)
         tokens = theme.tokens
         names, values = QFontMetrics(self._font), QFontMetrics(self._value_font)
-        middle = self.height() // 2
+        widths = [
+            (_SWATCH + 4 if entry.colour is not None else 0)
+            + names.horizontalAdvance(entry.label)
+            + 4
+            + values.horizontalAdvance(entry.value)
+            for entry in self.entries
+        ]
+        fits_one = sum(widths) + _ENTRY_GAP * (len(widths) - 1) <= self.width()
+        middle = self.height() // 2 if fits_one else self.height() // 4
         base = middle + (names.ascent() - names.descent()) // 2
         x = 0
-        for entry in self.entries:
-            swatch = _SWATCH + 4 if entry.colour is not None else 0
-            wide = swatch + names.horizontalAdvance(entry.label) + 4 + values.horizontalAdvance(entry.value)
+        for entry, wide in zip(self.entries, widths, strict=True):
             if x + wide > self.width():
-                break
+                if x == 0 or base + names.height() > self.height():
+                    break
+                x, middle, base = 0, middle + self.height() // 2, base + self.height() // 2
+                if wide > self.width():
+                    break
             if entry.colour is not None:
                 painter.fillRect(QRect(x, middle - 1, _SWATCH, 2), QColor(tokens.series[entry.colour]))
-                x += swatch
+                x += _SWATCH + 4
             painter.setFont(self._font)
             painter.setPen(QColor(tokens.muted))
             painter.drawText(x, base, entry.label)
@@ -145,7 +181,7 @@ class Legend(_PaintedText):
             painter.setFont(self._value_font)
             painter.setPen(QColor(tokens.text))
             painter.drawText(x, base, entry.value)
-            x += values.horizontalAdvance(entry.value) + 12
+            x += values.horizontalAdvance(entry.value) + _ENTRY_GAP
 
     def changeEvent(self, event: QEvent) -> None:
         """Repaint when the style changes."""

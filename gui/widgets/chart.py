@@ -100,6 +100,7 @@ class Chart(QWidget):
         limit: float | None = None,
         least_limit: float = 1.0,
         most_limit: float = math.inf,
+        unit: str = "",
         parent: QWidget | None = None,
     ) -> None:
         """Make all items once.
@@ -109,12 +110,14 @@ class Chart(QWidget):
             limit: fixed upper end of the value axis; None follows the values.
             least_limit: lowest upper end when it follows.
             most_limit: highest upper end when it follows.
+            unit: stands at the upper end of the value axis.
             parent: the owner.
         """
         super().__init__(parent)
         self._lines = tuple(lines)
         self._fixed_limit = limit
         self._least_limit, self._most_limit = least_limit, most_limit
+        self._unit = f" {unit}" if unit else ""
         self.limit = limit or least_limit
         self.span_s = 300.0
         self.drawn: dict[str, tuple[Floats, Floats]] = {}
@@ -128,6 +131,8 @@ class Chart(QWidget):
         box = self._plot.getViewBox()
         box.setDefaultPadding(0)
         box.disableAutoRange()
+        # Nothing is drawn outside but half of the lines and dots that stand at the very edge.
+        box.setFlag(box.GraphicsItemFlag.ItemClipsChildrenToShape, False)
         box.sigRangeChangedManually.disconnect()  # nothing here is moved by hand
         for side, size in (("left", _AXIS_WIDTH), ("bottom", _AXIS_HEIGHT)):
             axis = self._plot.getAxis(side)
@@ -245,7 +250,10 @@ class Chart(QWidget):
         self.limit = limit
         self._plot.setYRange(0, limit, padding=0)
         marks = value_marks(limit)
-        self._plot.getAxis("left").setTicks([[(mark * _INSIDE, f"{mark:,.10g}") for mark in marks]])
+        labels = [f"{mark:,.10g}{self._unit if mark == marks[-1] else ''}" for mark in marks]
+        self._plot.getAxis("left").setTicks(
+            [[(mark * _INSIDE, label) for mark, label in zip(marks, labels, strict=True)]]
+        )
 
     def _on_theme_changed(self) -> None:
         tokens = theme.tokens

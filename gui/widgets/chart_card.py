@@ -7,9 +7,10 @@ import numpy as np
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QButtonGroup, QPushButton, QStackedLayout, QWidget
 
-from gui.widgets import figures
+from gui.theme import NOTE_PX, text_font
+from gui.widgets import drafts, figures
 from gui.widgets.card import Card, Floats, Moment
-from gui.widgets.card_parts import LegendEntry
+from gui.widgets.card_parts import Headline, LegendEntry
 from gui.widgets.chart import Chart, Line
 from gui.widgets.position_bars import PositionBars
 
@@ -39,7 +40,10 @@ class CardView:
 
     Attributes:
         label: the button that chooses it; `tip` explains it.
-        source: where its figures come from.
+        source: where its figures come from, in a word; `source_tip` in a sentence without its full stop.
+        unit: what the upper end of the value axis is called.
+        caution: why the values at a time (seconds before now as a negative number, None for the newest) are only
+            about right; "" where they are exact.
         figure: the current value and the words beside it; the words say why where there is no value.
         limit: fixed upper end, None follows the values and is no less than `least_limit`.
     """
@@ -47,11 +51,14 @@ class CardView:
     label: str
     tip: str
     source: str
+    source_tip: str
     series: tuple[Series, ...]
-    figure: Callable[[Moment], tuple[str, str]]
+    figure: Callable[[Moment], Headline]
     limit: float | None = None
     least_limit: float = 1.0
     most_limit: float = float("inf")
+    unit: str = ""
+    caution: Callable[[Moment, float | None], str] = lambda _moment, _at: ""
 
 
 class ChartCard(Card):
@@ -76,6 +83,7 @@ class ChartCard(Card):
                 limit=view.limit,
                 least_limit=view.least_limit,
                 most_limit=view.most_limit,
+                unit=view.unit,
             )
             for view in self.views
         )
@@ -86,6 +94,7 @@ class ChartCard(Card):
             if len(self.views) > 1:
                 button = QPushButton(view.label, self)
                 button.setProperty("kind", "chip")
+                button.setFont(text_font(NOTE_PX))
                 button.setCheckable(True)
                 button.setChecked(index == 0)
                 button.setAccessibleName(f"{title}: {view.tip}")
@@ -116,11 +125,11 @@ class ChartCard(Card):
         """Hand the curves of the span to the plot, and say the newest values."""
         view = self.views[self.view_index]
         has_values = self._is_fresh(moment) or self._draw(moment)
-        self._source_words = f"{view.source} · {round(moment.interval_s, 1):g} s"
-        figure, words = view.figure(moment)
+        self._say_source(view.source, view.source_tip, moment.interval_s)
+        headline = view.figure(moment)
         if has_values:
-            self.figure.show_figure(figure, words)
-        self._show_message("" if has_values else words)
+            self.figure.show_figure(*headline)
+        self._show_message("" if has_values else headline.words)
         self.show_cursor(moment)
 
     def _is_fresh(self, moment: Moment) -> bool:
@@ -156,54 +165,77 @@ class ChartCard(Card):
         if self.message.text():
             return
         entries = []
-        for series in self.views[self.view_index].series:
+        view = self.views[self.view_index]
+        caution = view.caution(moment, self.cursor_at)
+        for series in view.series:
             value = moment.newest(series.name)
             if value is None and series.holds and (known := moment.last_known(series.name)):
                 value = known[1]
             shown = None if value is None else value * series.scale(moment)
             if self.cursor_at is not None:
                 shown = self.chart.value_at(series.name, self.cursor_at)
-            entries.append(LegendEntry(series.label, series.text(shown), series.colour))
-        self.legend.show_entries(entries)
+            text = series.text(shown)
+            about = "\N{ALMOST EQUAL TO}" if caution and shown is not None else ""
+            entries.append(LegendEntry(series.label, f"{about}{text}", series.colour))
+        self.legend.show_entries(entries, caution)
 
 
 class PositionCard(Card):
-    """A card of bars: how often the guess at each position of a draft was accepted, in one reading."""
+    """A card of bars: how often the guess at each position of a draft was accepted, over the span."""
 
     def __init__(
-        self, key: str, title: str, names: Callable[[], Sequence[str]], words: Callable[[Moment], str]
+        self,
+        key: str,
+        title: str,
+        names: Callable[[], Sequence[str]],
+        words: Callable[[Moment, drafts.Drafts], str],
+        source: tuple[str, str],
     ) -> None:
-        """Show the series that `names` gives; `words` says why there is nothing to show."""
+        """Show the series that `names` gives.
+
+        Args:
+            key: name in the settings.
+            title: what it shows.
+            names: the series there are.
+            words: why there is nothing to show.
+            source: where the figures come from, in a word and in a sentence without its full stop.
+        """
         self.bars = PositionBars()
         super().__init__(key, title, self.bars)
-        self._names, self._words = names, words
+        self._names, self._words, self._source = names, words, source
+        self._drafts = drafts.Drafts(0.0)
 
     def show_moment(self, moment: Moment) -> None:
-        """Show the newest reading of the span in which drafts were counted."""
-        self._source_words = f"counters · {round(moment.interval_s, 1):g} s"
+        """Show all drafts of the span, or of the part of it that is known reading by reading."""
+        self._say_source(*self._source, moment.interval_s)
+        self._drafts = moment.drafts(min(moment.span_s, drafts.KEPT_S), self._names())
         self.show_cursor(moment)
 
     def show_cursor(self, moment: Moment) -> None:
-        """Show the reading at the read-out's time, or the newest one with counts."""
+        """Show the reading at the read-out's time, or all of them."""
         self._show_source()
-        counted = moment.counted
-        in_span = counted is not None and counted.t >= moment.now - moment.span_s
-        ratios: tuple[float | None, ...] = (counted.acceptance_per_position or ()) if counted and in_span else ()
-        if not ratios:
+        of_all: tuple[float | None, ...] = self._drafts.positions
+        at = self.cursor_at
+        ratios = of_all if at is None else self._ratios_at(moment, at, n_least=len(of_all))
+        known = any(ratio is not None for ratio in ratios)
+        if not known and not of_all:
             self.bars.show_ratios(())
-            self._show_message(self._words(moment))
+            self._show_message(self._words(moment, self._drafts))
             return
-        if self.cursor_at is not None:
-            ratios = self._ratios_at(moment, self.cursor_at, n_least=len(ratios))
         self.bars.show_ratios(ratios)
         self._show_message("")
-        assert counted is not None
-        when = figures.clock(counted.t if self.cursor_at is None else moment.now + self.cursor_at)
-        known = any(ratio is not None for ratio in ratios)
-        self.figure.show_figure(
-            str(len(ratios)) if known else figures.UNKNOWN,
-            f"draft tokens, read at {when}" if known else f"no drafts at {when}",
-        )
+        tokens = "draft token" if len(ratios) == 1 else "draft tokens"
+        if at is None:
+            count, span = drafts.count_words(self._drafts), drafts.span_words(self._drafts.over_s)
+            self.figure.show_figure(
+                str(len(ratios)), f"{tokens}, {count} in the last {span}", f"{tokens}, {count} in {span}"
+            )
+        else:
+            when = figures.clock(moment.now + at)
+            self.figure.show_figure(
+                str(len(ratios)) if known else figures.UNKNOWN,
+                f"{tokens}, read at {when}" if known else f"no drafts at {when}",
+            )
         length = 1 + sum(ratio or 0.0 for ratio in ratios) if known else None
         self.legend.show_entries([LegendEntry("tokens per step", figures.number(length, 2))])
 

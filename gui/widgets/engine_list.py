@@ -11,12 +11,13 @@ from gui.widgets.elided_label import ElidedLabel
 
 # Words, symbol and tone of each state.
 _STATES = {
-    "ok": ("Ready", "check", "ok"),
+    "ok": ("Installed", "check", "ok"),
     "unchecked": ("Not checked yet", "info", "muted"),
     "half-installed": ("Half installed", "warning", "warn"),
     "broken": ("Does not work", "error", "bad"),
     "foreign": ("No vLLM in it", "error", "bad"),
 }
+_IN_USE = "An engine runs from it. Stop that engine first."
 _PLATFORMS = {"cpu": "CPU", "cuda": "CUDA"}
 
 
@@ -60,6 +61,7 @@ class EngineRow(QFrame):
             button.setToolTip(tip)
             button.setProperty("action", key)
             button.clicked.connect(self._on_clicked)
+            button.setEnabled(not (key == "remove" and entry.in_use))
             self.buttons[key] = button
             head.addWidget(button)
         layout = QVBoxLayout(self)
@@ -83,6 +85,8 @@ class EngineRow(QFrame):
         if not self.entry.known:
             return [("add", "Use", "Remember this engine, and ask its vLLM what it accepts (about 20 s)")]
         tip = "Delete it from the disk" if self.entry.managed else "Forget it; its files stay"
+        if self.entry.in_use:
+            tip = _IN_USE
         remove = ("remove", "Remove…", tip)
         if self.entry.state == "half-installed":
             return [remove]
@@ -90,8 +94,8 @@ class EngineRow(QFrame):
 
     def show_busy(self, words: str) -> None:
         """Say what is being done with it, "" when that is over; meanwhile nothing else can be."""
-        for button in self.buttons.values():
-            button.setEnabled(not words)
+        for key, button in self.buttons.items():
+            button.setEnabled(not words and not (key == "remove" and self.entry.in_use))
         if words:
             self.state.setText(words)
 
@@ -118,7 +122,8 @@ class EngineList(QWidget):
         super().__init__(parent)
         self.rows: dict[str, EngineRow] = {}
         self.empty = QLabel(
-            "No vLLM yet. Press Install to get the build that fits this machine, or Add for one that you have."
+            "No vLLM yet. Press “Install vLLM…” to get the build that fits this machine, or “Add existing…” for one "
+            "that you have."
         )
         self.empty.setProperty("role", "muted")
         self.empty.setWordWrap(True)
@@ -159,7 +164,7 @@ class EngineList(QWidget):
 
 
 def _facts(entry: EngineEntry) -> list[str]:
-    facts = [entry.version] if entry.version else []
+    facts = [entry.version] if entry.version and entry.version.replace(" ", "-") != entry.id else []
     if entry.platform:
         facts.append(_PLATFORMS.get(entry.platform, entry.platform))
     if not entry.known:
@@ -178,5 +183,5 @@ def _problem(entry: EngineEntry) -> str:
     if entry.state == "unchecked":
         return "Press Check again to ask its vLLM what it accepts."
     if entry.state == "half-installed" and "now" not in entry.problem:
-        return "The install was cut off. Press Install to do it again, or remove it."
+        return "The install was cut off. Press “Install vLLM…” to do it again, or remove it."
     return entry.problem[:1].upper() + entry.problem[1:]

@@ -1,7 +1,7 @@
 """One field of a form: label, the editor that fits its kind, unit, help, and what is wrong with it."""
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QPainter, QPaintEvent, QResizeEvent, QWheelEvent
+from PySide6.QtGui import QEnterEvent, QPainter, QPaintEvent, QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QCompleter,
@@ -19,6 +19,7 @@ from gui.theme import code_font, symbol, theme
 LABEL_PX = 148
 UNIT_PX = 76
 _ARROW_PX = 14
+_LINE_MARGINS_PX = 22  # of a line of text that has a frame; a few more than those of one in a combo box
 _LEAST_LINES, _MOST_LINES = 2, 10
 _CODE_KINDS = frozenset({"table", "variables", "lines"})
 _YES_NO = {"true": "Yes", "false": "No"}
@@ -62,6 +63,7 @@ class _Choice(_Combo):
         self._offers: tuple[str, ...] = ()
         self.show_spec(spec)
         self.editTextChanged.connect(self.typed)
+        self.activated.connect(self._on_activated)
 
     def show_spec(self, spec: FieldSpec) -> None:
         if spec.choices != self._offers:
@@ -82,9 +84,13 @@ class _Choice(_Combo):
     def show_text(self, text: str) -> None:
         with QSignalBlocker(self):
             self.setEditText(text)
-            line = self.lineEdit()
-            assert line is not None
-            line.setCursorPosition(0)
+        self._on_activated()
+
+    def _on_activated(self) -> None:
+        """Show a long text from its beginning."""
+        line = self.lineEdit()
+        assert line is not None
+        line.setCursorPosition(0)
 
 
 class _Switch(_Combo):
@@ -239,8 +245,7 @@ class FieldEditor(QWidget):
             return _Switch(spec)
         if spec.kind in _CODE_KINDS or spec.kind == "prose":
             return _Area(spec)
-        # Some engines offer choices and some do not; what may have them is a choice from the start.
-        return _Choice(spec) if spec.choices else _Line(spec)
+        return _Choice(spec) if spec.is_choice else _Line(spec)
 
     @property
     def text(self) -> str:
@@ -260,8 +265,6 @@ class FieldEditor(QWidget):
     def show_spec(self, spec: FieldSpec, *, unused: bool) -> None:
         """Show what another engine makes of the field; `unused` when it does not use it at all."""
         if spec != self.spec:
-            if bool(spec.choices) != bool(self.spec.choices) and spec.kind not in (_CODE_KINDS | {"switch", "prose"}):
-                self._replace_editor(spec)
             self.spec = spec
             self.editor.show_spec(spec)
         self._tell(unused=unused)
@@ -279,17 +282,6 @@ class FieldEditor(QWidget):
         self.editor.style().unpolish(self.editor)
         self.editor.style().polish(self.editor)
         self._paint()
-
-    def _replace_editor(self, spec: FieldSpec) -> None:
-        old, text = self.editor, self.editor.text()
-        self.editor = self._make(spec)
-        self.editor.show_text(text)
-        self.editor.typed.connect(self._on_typed)
-        self._grid.replaceWidget(old, self.editor)
-        self.label.setBuddy(self.editor)
-        self.setFocusProxy(self.editor)
-        old.hide()
-        old.deleteLater()
 
     def _make_problem_row(self) -> QWidget:
         row = QWidget()
@@ -311,10 +303,26 @@ class FieldEditor(QWidget):
             self.label.setProperty("role", "muted" if unused else "")
             self.label.style().unpolish(self.label)
             self.label.style().polish(self.label)
-        tip = [spec.description, f"vllm serve {spec.flag}" if spec.flag else "", f"Empty: {spec.default}"]
-        self.editor.setToolTip("\n".join(part for part in tip if part and part != "Empty: "))
+        self._tell_tip()
         self.editor.setAccessibleName(f"{spec.title}, {spec.unit}" if spec.unit else spec.title)
         self.editor.setAccessibleDescription(spec.description)
+
+    def _tell_tip(self) -> None:
+        """Say what the field is, and before that what stands in it where that does not fit."""
+        spec, text = self.spec, ""
+        if isinstance(self.editor, _Choice | _Line):
+            text = self.editor.text()
+            line = self.editor.lineEdit() if isinstance(self.editor, _Choice) else self.editor
+            if line is None or line.fontMetrics().horizontalAdvance(text) <= line.width() - _LINE_MARGINS_PX:
+                text = ""
+        option = f"vllm serve {spec.flag}" if spec.flag else ""
+        empty = f"Empty: {spec.default}" if spec.default else ""
+        self.editor.setToolTip("\n".join(filter(None, (text, spec.description, option, empty))))
+
+    def enterEvent(self, event: QEnterEvent) -> None:
+        """The mouse comes: now the tooltip may be wanted."""
+        super().enterEvent(event)
+        self._tell_tip()
 
     def _on_typed(self, text: str) -> None:
         self.edited.emit(self.spec.path, text)

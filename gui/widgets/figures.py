@@ -57,6 +57,12 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 3600:,} h {minutes} min" if minutes else f"{whole // 3600:,} h"
 
 
+def elapsed(seconds: float) -> str:
+    """Return how long something has gone on in whole seconds that are over, as `uptime` counts them: "3 min 5 s"."""
+    whole = int(max(0.0, seconds))
+    return f"{whole} s" if whole < 60 else duration(float(whole))
+
+
 def uptime(seconds: float) -> str:
     """Return how long something runs, without seconds that only distract: "42 s", "12 min", "1 h 12 min"."""
     minutes = int(max(0.0, seconds)) // 60

@@ -3,9 +3,19 @@
 from collections.abc import Sequence
 from functools import partial
 
-from PySide6.QtCore import QEvent, QObject, QSize, Qt, Signal
-from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtCore import QEvent, Qt, Signal
+from PySide6.QtGui import QWheelEvent
+from PySide6.QtWidgets import (
+    QApplication,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QScrollBar,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
 
 from backend.events import Finding, Severity
 from gui.theme import symbol, theme
@@ -16,33 +26,82 @@ _LOOK = {
     Severity.NOTE: ("info", "muted", "Note"),
 }
 _FINE = ("check", "ok", "Fine")
+_GAP_PX, _LEAST_PX = 10, 24
+_SHARE = 0.4  # of the column; the command has the rest
 
 
-class _Scroll(QScrollArea):
-    """As high as what it holds, but gives way where there is less room."""
+class _Rows(QWidget):
+    """Rows, as high as they are together or as there is room; shows and scrolls only whole ones."""
 
-    def sizeHint(self) -> QSize:
-        """Return the size of the content."""
-        content = self.widget()
-        assert content is not None
-        height = content.heightForWidth(self.viewport().width()) if content.hasHeightForWidth() else -1
-        return QSize(240, max(height, content.sizeHint().height() if height < 0 else 0, 24))
+    def __init__(self) -> None:
+        super().__init__()
+        self.limit_px = 10_000
+        self._rows: list[QWidget] = []
+        self._heights: list[int] = []
+        self._column = QVBoxLayout()
+        self._column.setSpacing(_GAP_PX)
+        self.bar = QScrollBar(Qt.Orientation.Vertical)  # counts rows
+        self.bar.setAccessibleName("More findings")
+        self.bar.setToolTip("Up and Down show the other findings")
+        self.bar.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.bar.valueChanged.connect(self._place)
+        keeps = self.bar.sizePolicy()
+        keeps.setRetainSizeWhenHidden(True)  # words keep their width
+        self.bar.setSizePolicy(keeps)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(2)
+        layout.addLayout(self._column, 1)
+        layout.addWidget(self.bar)
 
-    def minimumSizeHint(self) -> QSize:
-        """Be satisfied with one line."""
-        return QSize(60, 24)
+    def show_rows(self, rows: Sequence[QWidget]) -> None:
+        """Show these rows in place of those before."""
+        while (item := self._column.takeAt(0)) is not None:
+            if (widget := item.widget()) is not None:
+                widget.hide()
+                widget.deleteLater()
+        self._rows = list(rows)
+        for row in rows:
+            self._column.addWidget(row)
+        self._column.addStretch()
+        self.bar.setValue(0)
+        self.measure()
 
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Ask for another height when the content has one."""
-        if event.type() == QEvent.Type.LayoutRequest and watched is self.widget():
-            self.updateGeometry()
-        return super().eventFilter(watched, event)
+    def measure(self) -> None:
+        """Take the height of as many rows as there is room for."""
+        width = self.width() - self.bar.sizeHint().width() - 2
+        self._heights = [row.heightForWidth(width) for row in self._rows]
+        ends = [self._height(0, end) for end in range(1, len(self._rows) + 1)]
+        fitting = [end for end in ends if end <= self.limit_px]
+        height = max([_LEAST_PX, *fitting[-1:], *self._heights])  # one row alone is whole in any case
+        if height != self.maximumHeight():
+            self.setFixedHeight(height)
+        n_rows = len(self._rows)
+        self.bar.setRange(0, next((first for first in range(n_rows) if self._height(first, n_rows) <= height), 0))
+        self.bar.setPageStep(max(n_rows - self.bar.maximum(), 1))
+        self.bar.setVisible(self.bar.maximum() > 0)
+        self._place()
 
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        """Ask for another height when the lines wrap at another width."""
-        super().resizeEvent(event)
-        if event.oldSize().width() != event.size().width():
-            self.updateGeometry()
+    def _height(self, first: int, end: int) -> int:
+        return sum(self._heights[first:end]) + _GAP_PX * (end - first - 1)
+
+    def _place(self) -> None:
+        first = self.bar.value()
+        for number, row in enumerate(self._rows):
+            is_shown = number >= first and self._height(first, number + 1) <= self.maximumHeight()
+            if row.isHidden() == is_shown:
+                row.setVisible(is_shown)
+
+    def event(self, event: QEvent) -> bool:
+        """Measure again when the words of a row need another height."""
+        done = super().event(event)
+        if event.type() in (QEvent.Type.LayoutRequest, QEvent.Type.Resize):
+            self.measure()
+        return done
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        """Show other rows."""
+        QApplication.sendEvent(self.bar, event)
 
 
 class FindingList(QFrame):
@@ -67,23 +126,14 @@ class FindingList(QFrame):
         head = QHBoxLayout()
         head.addWidget(title, 1)
         head.addWidget(self.count)
-        self._content = QWidget()
-        self._rows = QVBoxLayout(self._content)
-        self._rows.setContentsMargins(0, 0, 4, 0)
-        self._rows.setSpacing(10)
-        self._scroll = _Scroll()
-        self._scroll.setWidgetResizable(True)
-        self._scroll.setFrameShape(QFrame.Shape.NoFrame)
-        self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self._scroll.setWidget(self._content)
-        self._scroll.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
+        self.rows = _Rows()
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
+        head.setContentsMargins(0, 0, 12, 0)  # ends where the buttons of the rows end
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(16, 12, 12, 12)
+        layout.setContentsMargins(16, 12, 4, 12)
         layout.setSpacing(8)
         layout.addLayout(head)
-        layout.addWidget(self._scroll)
+        layout.addWidget(self.rows)
         theme.changed.connect(self._paint)
 
     @property
@@ -97,21 +147,28 @@ class FindingList(QFrame):
         if shown == self._shown:
             return
         self._shown = shown
-        while (item := self._rows.takeAt(0)) is not None:
-            if (widget := item.widget()) is not None:
-                widget.hide()
-                widget.deleteLater()
         self._marks = []
+        rows = []
         for number, finding in enumerate(findings):
             more = " ".join(filter(None, (finding.why, finding.fix)))
             place = places[number] if number < len(places) else ""
-            self._rows.addWidget(self._row(_LOOK[finding.severity], finding.what, more, place))
+            rows.append(self._row(_LOOK[finding.severity], finding.what, more, place))
         if not findings and fine:
-            self._rows.addWidget(self._row(_FINE, fine, "", ""))
-        self._rows.addStretch()
+            rows.append(self._row(_FINE, fine, "", ""))
         self.count.setText(_count(findings))
         self._paint()
-        self._scroll.updateGeometry()
+        self.rows.show_rows(rows)
+
+    def fit_into(self, column_px: int) -> None:
+        """Take no more than a share of a column of this height."""
+        self.rows.limit_px = round(column_px * _SHARE) - self._head_px()
+        self.rows.measure()
+
+    def _head_px(self) -> int:
+        layout = self.layout()
+        assert layout is not None
+        edges = layout.contentsMargins()
+        return edges.top() + edges.bottom() + layout.spacing() + self.fontMetrics().height()
 
     def _row(self, look: tuple[str, str, str], text: str, more: str, place: str) -> QWidget:
         row = QWidget()
@@ -154,9 +211,12 @@ class FindingList(QFrame):
 
 
 def _count(findings: Sequence[Finding]) -> str:
+    """Say how many there are of each kind, or of the worst kind where all of them would not fit."""
     parts = []
     for severity, (_, _, word) in _LOOK.items():
         n = sum(finding.severity is severity for finding in findings)
         if n:
-            parts.append(f"{n} {word.lower()}{'' if n == 1 else 's'}")
-    return ", ".join(parts)
+            parts.append((n, f"{n} {word.lower()}{'' if n == 1 else 's'}"))
+    if len(parts) > 2:
+        parts[1:] = [(0, f"{len(findings) - parts[0][0]} more")]
+    return ", ".join(words for _, words in parts)

@@ -36,6 +36,7 @@ class LineDetail(QFrame):
         self._text.setFont(code_font())
         self._text.setFrameShape(QFrame.Shape.NoFrame)
         self._text.setStyleSheet("QPlainTextEdit { border: none; padding: 0; background: transparent; }")
+        self._text.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)  # it wraps
         self._text.setTabChangesFocus(True)
         self._text.setAccessibleName("Whole text of the line")
         self._text.setToolTip("Whole text of the line; select and copy parts of it here")

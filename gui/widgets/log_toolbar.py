@@ -10,7 +10,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QLineEdit,
     QPushButton,
-    QSizePolicy,
     QToolButton,
     QVBoxLayout,
     QWidget,
@@ -20,6 +19,7 @@ from gui.theme import code_font, icon, theme
 
 _LEVELS = (("All levels", ""), ("Info and above", "INFO"), ("Warnings and errors", "WARNING"), ("Errors only", "ERROR"))
 _COPIED_MS = 2500
+_COPY = "Copy lines"
 
 
 class LogToolbar(QWidget):
@@ -59,6 +59,7 @@ class LogToolbar(QWidget):
         self.filter.setAccessibleName("Filter")
         self.filter.setToolTip("Show only lines with this text (Ctrl+F)")
         self.filter.setMinimumWidth(140)
+        self.filter.setTextMargins(-8, 0, 0, 0)  # the symbol has room enough around it
         self._search = QAction("Filter", self)
         self._clear = QAction("Clear the filter", self)
         self._clear.triggered.connect(self.filter.clear)
@@ -77,7 +78,7 @@ class LogToolbar(QWidget):
         self.regex.setAccessibleName("Regular expression")
         self.regex.setToolTip("Read the filter as a regular expression")
         self.follow = QPushButton()
-        self.copy = QPushButton("Copy")
+        self.copy = QPushButton(_COPY)
         self.folder = QToolButton()
         self.folder.setAccessibleName("Open folder")
         self.folder.setToolTip("Open the folder of this run")
@@ -97,7 +98,6 @@ class LogToolbar(QWidget):
         row.addWidget(self.levels)
         row.addWidget(self.filter, 3)
         row.addWidget(self.regex)
-        self.regex.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Ignored)  # as high as the field
         row.addSpacing(8)
         row.addWidget(self.follow)
         row.addWidget(self.copy)
@@ -116,13 +116,19 @@ class LogToolbar(QWidget):
         self.folder.clicked.connect(self.folder_wanted)
         theme.changed.connect(self._paint)
         self._paint()
-        for button, labels in ((self.follow, ("Pause", "Follow")), (self.copy, ("Copied", "Copy"))):
+        for button, labels in ((self.follow, ("Pause", "Follow")), (self.copy, ("Copied", _COPY))):
             for label in labels:  # the row must not move when a label changes
                 button.setText(label)
                 button.ensurePolished()
                 button.setMinimumWidth(max(button.minimumWidth(), button.sizeHint().width()))
         self.show_following(True)
         self.show_selected(0)
+        controls = (self.runs, self.levels, self.filter, self.regex, self.follow, self.copy, self.folder)
+        for control in controls:
+            control.ensurePolished()
+        height = max(control.sizeHint().height() for control in controls)
+        for control in controls:
+            control.setFixedHeight(height)
 
     # ---- what is chosen --------------------------------------------------------------------------------------
 
@@ -145,6 +151,10 @@ class LogToolbar(QWidget):
         """Let a person type the filter."""
         self.filter.setFocus()
         self.filter.selectAll()
+
+    def choose_level(self, level: str) -> None:
+        """Show another least level, without telling."""
+        self.levels.setCurrentIndex(self.levels.findData(level))
 
     def clear_filter(self) -> None:
         """Show every line, without telling."""
@@ -226,7 +236,7 @@ class LogToolbar(QWidget):
         self.follow_wanted.emit(not self._following)
 
     def _on_copied_over(self) -> None:
-        self.copy.setText("Copy")
+        self.copy.setText(_COPY)
         self.show_selected(self._n_selected)
         self._paint()
 

@@ -10,7 +10,7 @@ from gui.widgets import figures
 _COLOUR = 2
 _MARKS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 _LEFT = 44
-_TOP = 24
+_TOP = 10  # as in the other plots
 _BOTTOM = 20
 _WIDEST_BAR = 56
 
@@ -52,7 +52,11 @@ class PositionBars(QWidget):
         for mark in _MARKS:
             y = round(plot.bottom() - mark * plot.height())
             at = QRect(0, y - text.height() // 2, _LEFT - 6, text.height())
-            painter.drawText(at, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, f"{mark * 100:.0f}")
+            painter.drawText(
+                at,
+                Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter,
+                f"{mark * 100:.0f}{' %' if mark == _MARKS[-1] else ''}",
+            )
         if not self.ratios:
             return
         slot = plot.width() / len(self.ratios)
@@ -67,7 +71,9 @@ class PositionBars(QWidget):
                 painter.fillRect(area, QColor(tokens.series[_COLOUR]))
             if number % every == 0:
                 at_y = plot.bottom() - round((ratio or 0) * plot.height()) - text.height() - 2
-                painter.setPen(QColor(tokens.text))
+                inside = at_y < 0  # no room over a bar that reaches up to here
+                at_y += text.height() + 4 if inside else 0
+                painter.setPen(QColor(tokens.surface if inside else tokens.text))
                 painter.drawText(_centred(middle, at_y, text), Qt.AlignmentFlag.AlignCenter, figures.percent(ratio))
                 painter.setPen(QColor(tokens.muted))
                 below = _centred(middle, plot.bottom() + 4, text)

@@ -71,9 +71,9 @@ class ProfileActions(QFrame):
         layout.addWidget(self.words)
         layout.addLayout(row)
         layout.addWidget(self.start)
+        self._runs = False
         theme.changed.connect(self._paint)
         self.show_state(DraftState(usable=False, loading=True))
-        self._paint()
 
     def show_state(self, state: DraftState) -> None:
         """Show how a draft stands."""
@@ -90,11 +90,13 @@ class ProfileActions(QFrame):
         self.start.setAccessibleName(text)
         self.start.setEnabled(enabled)
         self.start.setToolTip(tip)
+        self._runs = not enabled and text == "Running"
+        self._paint()
 
     def _paint(self) -> None:
         self.revert.setIcon(icon("undo", size_px=16))
         self.save.setIcon(icon("save", size_px=16))
-        self.start.setIcon(icon("start", theme.tokens.on_accent, size_px=16))
+        self.start.setIcon(icon("check" if self._runs else "start", theme.tokens.on_accent, size_px=16))
 
 
 def _words(state: DraftState) -> str:

@@ -9,9 +9,11 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QLineEdit, QScrollAre
 
 from backend.desk.types import FieldSpec, ProfileForm
 from gui.theme import symbol, theme
+from gui.widgets.edge_fade import EdgeFade
 from gui.widgets.field_editor import FieldEditor
 from gui.widgets.form_section import FormSection, haystack
 
+_RIGHT_PX = 14  # the scroll bar and what is between it and the fields
 _SLICE_S = 0.003  # laying out what was made takes longer than making it
 
 
@@ -56,29 +58,37 @@ class ProfileFormView(QFrame):
         self.search.setToolTip("Show only the settings with these words, also vLLM's own names (Ctrl+F)")
         self.search.setClearButtonEnabled(True)
         self.search.textChanged.connect(self._on_search)
-        head = QHBoxLayout()
-        head.setSpacing(12)
-        head.addWidget(self.title, 1)
-        head.addWidget(self.note)
+        head = QVBoxLayout()
+        head.setContentsMargins(0, 0, _RIGHT_PX, 0)  # ends where the fields end
+        head.setSpacing(10)
+        first = QHBoxLayout()
+        first.setSpacing(12)
+        first.addWidget(self.title, 1)
+        first.addWidget(self.note)
+        head.addLayout(first)
+        head.addWidget(self.search)
         self._nothing = QLabel("No setting has these words. An option without a field goes into “Extra arguments”.")
         self._nothing.setProperty("role", "muted")
         self._nothing.setWordWrap(True)
         self._nothing.hide()
         self._content = QWidget()
         self._column = QVBoxLayout(self._content)
-        self._column.setContentsMargins(0, 4, 8, 0)
+        self._column.setContentsMargins(0, 4, 4, 20)
         self._column.setSpacing(8)
         self._column.addWidget(self._nothing)
         self._column.addStretch()
         self.area = QScrollArea()
         self.area.setWidgetResizable(True)
         self.area.setFrameShape(QFrame.Shape.NoFrame)
+        self.area.setProperty("role", "steady")
+        self.area.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)  # fields keep their width
         self.area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.area.setWidget(self._content)
+        EdgeFade(self.area)
         self._broken = QWidget()
         broken = QHBoxLayout(self._broken)
-        broken.setContentsMargins(0, 8, 0, 0)
+        broken.setContentsMargins(0, 8, _RIGHT_PX, 0)
         broken.setSpacing(10)
         self._broken_mark = QLabel()
         self.broken_words = QLabel()
@@ -89,10 +99,9 @@ class ProfileFormView(QFrame):
         broken.addWidget(self.broken_words, 1, Qt.AlignmentFlag.AlignTop)
         self._broken.hide()
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(20, 14, 12, 12)
+        layout.setContentsMargins(20, 14, 6, 8)
         layout.setSpacing(10)
         layout.addLayout(head)
-        layout.addWidget(self.search)
         layout.addWidget(self.area, 1)
         layout.addWidget(self._broken, 1)
         theme.changed.connect(self._paint)

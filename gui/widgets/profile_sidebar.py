@@ -1,7 +1,7 @@
 """The column with the list of profiles: search, the list, and what can be done with the chosen one."""
 
 from PySide6.QtCore import QAbstractItemModel, QModelIndex, QSignalBlocker, Qt, Signal, SignalInstance
-from PySide6.QtGui import QIcon, QKeySequence, QResizeEvent, QShortcut
+from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QAbstractItemDelegate,
     QFrame,
@@ -17,7 +17,6 @@ from PySide6.QtWidgets import (
 from gui.theme import icon, theme
 
 _NAME = Qt.ItemDataRole.UserRole
-_SYMBOLS_PX = 244  # from this width on the buttons have symbols
 _BUTTONS = (
     ("new", "New", "plus", "Make a new profile (Ctrl+N)"),
     ("duplicate", "Duplicate", "duplicate", "Copy this profile to one of your own (Ctrl+D)"),
@@ -50,7 +49,6 @@ class ProfileSidebar(QFrame):
         self.setAccessibleName("Profiles")
         self._model = model
         self._current = ""
-        self._is_narrow = False
         self.search = QLineEdit()
         self.search.setPlaceholderText("Search profiles")
         self.search.setAccessibleName("Search profiles")
@@ -77,9 +75,11 @@ class ProfileSidebar(QFrame):
         self.empty.hide()
         self.buttons: dict[str, QPushButton] = {}
         grid = QGridLayout()
-        grid.setSpacing(8)
+        grid.setHorizontalSpacing(6)
+        grid.setVerticalSpacing(8)
         for number, (key, text, _symbol, tip) in enumerate(_BUTTONS):
             button = QPushButton(text)
+            button.setProperty("kind", "snug")  # word and symbol fit in a narrow column too
             button.setAccessibleName(f"{text} profile")
             button.setToolTip(tip)
             grid.addWidget(button, number // 2, number % 2)
@@ -134,14 +134,7 @@ class ProfileSidebar(QFrame):
             self._current = name
             self.chosen.emit(name)
 
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        """In a narrow column the words of the buttons need the room of their symbols."""
-        super().resizeEvent(event)
-        if (event.size().width() < _SYMBOLS_PX) != self._is_narrow:
-            self._is_narrow = not self._is_narrow
-            self._paint()
-
     def _paint(self) -> None:
         for key, _text, symbol, _tip in _BUTTONS:
-            self.buttons[key].setIcon(QIcon() if self._is_narrow else icon(symbol, size_px=16))
+            self.buttons[key].setIcon(icon(symbol, size_px=16))
         self.view.viewport().update()

@@ -2,15 +2,20 @@
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from backend.events import RunState, Speculation
-from gui.widgets import figures
+from gui.widgets import drafts, figures
 from gui.widgets.card import Card, Moment
+from gui.widgets.card_parts import Headline
 from gui.widgets.chart_card import CardView, ChartCard, PositionCard, Series
 
 NO_ENGINE = "No engine is running. Press Start."
-_COUNTERS = "counters"
-_HISTOGRAM = "histogram"
-_PSUTIL = "psutil"
+_COUNTERS = ("engine counters", "From the engine's own counters")
+_HISTOGRAM = ("histogram", "From the engine's histograms, so estimated within the buckets of those")
+_PSUTIL = ("psutil", "Measured on this machine with psutil")
+# With fewer requests in a reading, the slowest of 20 is not among them: p95 says little then.
+_FEW_REQUESTS = 20
 
 
 def engine_words(moment: Moment) -> str:
@@ -31,28 +36,27 @@ def engine_words(moment: Moment) -> str:
 
 
 def speculation_words(moment: Moment) -> str:
-    """Say why nothing is known of the drafts; "" while they are counted."""
+    """Say why nothing is known of the drafts; "" while they are counted, also when there are none."""
     sample = moment.sample
     if sample is not None and sample.speculation is Speculation.OFF:
         return "Speculation is off in this profile"
     if words := engine_words(moment):
         return words
     assert sample is not None
-    if sample.speculation is Speculation.IDLE:
-        interval = "second" if 0.75 <= moment.interval_s < 1.5 else f"{round(moment.interval_s, 1):g} s"
-        return f"No drafts in the last {interval}"
-    return "" if sample.speculation is Speculation.COUNTING else "This engine does not tell about its drafts"
+    return "This engine does not tell about its drafts" if sample.speculation is None else ""
 
 
 def all_cards(positions: Callable[[], Sequence[str]]) -> tuple[Card, ...]:
     """Make the six cards in their usual order; `positions` names the series of acceptance by position."""
+    host = ChartCard("host", "Host", [_host()])
+    host.needs_engine = False
     return (
-        ChartCard("tokens", "Tokens per second", [_tokens()]),
+        ChartCard("tokens", "Tokens per second", [_generated(), _prompt()]),
         ChartCard("acceptance", "Draft acceptance", [_acceptance()]),
-        PositionCard("positions", "Acceptance by position", positions, _position_words),
-        ChartCard("latency", "Latency", [_latency("ttft", "TTFT"), _latency("itl", "ITL")]),
+        PositionCard("positions", "Acceptance by position", positions, _position_words, _COUNTERS),
+        ChartCard("latency", "Latency", [_latency("ttft", "First token"), _latency("itl", "Between tokens")]),
         ChartCard("cache", "KV cache and requests", [_cache(), _requests()]),
-        ChartCard("host", "Host", [_host()]),
+        host,
     )
 
 
@@ -64,49 +68,72 @@ def _percent(value: float | None) -> str:
     return figures.percent(None if value is None else value / 100, 1)
 
 
-def _bare(ratio: float | None, decimals: int = 0) -> str:
-    """Return a percentage without its sign, which stands with the words beside the big figure."""
-    return figures.percent(ratio, decimals).removesuffix(" %")
-
-
-def _tokens() -> CardView:
-    def figure(moment: Moment) -> tuple[str, str]:
+def _generated() -> CardView:
+    def figure(moment: Moment) -> Headline:
         value = moment.newest("generation_tokens_per_s")
-        unknown = engine_words(moment) or "The engine does not count tokens"
-        return figures.rate(value), unknown if value is None else "tokens/s generated"
+        if value is None:
+            return Headline(figures.UNKNOWN, engine_words(moment) or "The engine does not count tokens")
+        prompt = figures.rate(moment.newest("prompt_tokens_per_s"))
+        return Headline(figures.rate(value), f"tokens/s generated, {prompt} of prompts read", "tokens/s generated")
 
     return CardView(
-        label="Tokens",
-        tip="tokens per second",
-        source=_COUNTERS,
-        series=(
-            Series("generation_tokens_per_s", "generated", 0, _times(1), figures.rate, fill=True),
-            Series("prompt_tokens_per_s", "prompt", 1, _times(1), figures.rate),
-        ),
+        label="Generated",
+        tip="tokens that were generated per second",
+        source=_COUNTERS[0],
+        source_tip=_COUNTERS[1],
+        series=(Series("generation_tokens_per_s", "generated", 0, _times(1), figures.rate, fill=True),),
+        figure=figure,
+        least_limit=10.0,
+    )
+
+
+def _prompt() -> CardView:
+    """Prompts come all at once: beside such peaks the line of what is generated would lie flat."""
+
+    def figure(moment: Moment) -> Headline:
+        value = moment.newest("prompt_tokens_per_s")
+        unknown = engine_words(moment) or "The engine does not count the tokens of prompts"
+        return Headline(figures.rate(value), unknown if value is None else "prompt tokens/s read")
+
+    return CardView(
+        label="Prompt",
+        tip="tokens of prompts that were read per second",
+        source=_COUNTERS[0],
+        source_tip=_COUNTERS[1],
+        series=(Series("prompt_tokens_per_s", "prompt", 1, _times(1), figures.rate, fill=True),),
         figure=figure,
         least_limit=10.0,
     )
 
 
 def _acceptance() -> CardView:
-    def figure(moment: Moment) -> tuple[str, str]:
-        ratio, length = moment.newest("acceptance_rate"), moment.newest("mean_acceptance_length")
-        if ratio is None:
-            return figures.UNKNOWN, speculation_words(moment)
-        return _bare(ratio, 1), "%" if length is None else f"%, {figures.number(length, 2)} tokens per step"
+    def figure(moment: Moment) -> Headline:
+        recent = moment.drafts(drafts.RECENT_S)
+        if words := speculation_words(moment):
+            return Headline(figures.UNKNOWN, words)
+        if recent.acceptance is None:
+            return Headline(figures.UNKNOWN, f"No drafts in the last {drafts.span_words(recent.over_s)}")
+        behind, length = drafts.words(recent), figures.number(recent.length, 2)
+        return Headline(
+            figures.percent(recent.acceptance, 1),
+            f", {length} tokens per step, {behind}",
+            f", {length} per step, {behind}",
+        )
 
     return CardView(
         label="Acceptance",
         tip="accepted draft tokens over all draft tokens",
-        source=_COUNTERS,
-        series=(Series("acceptance_rate", "accepted / drafted", 2, _times(100), _percent, fill=True),),
+        source=_COUNTERS[0],
+        source_tip=_COUNTERS[1],
+        series=(Series("acceptance_rate", "each reading", 2, _times(100), _percent, fill=True),),
         figure=figure,
         limit=100.0,
+        unit="%",
     )
 
 
-def _position_words(moment: Moment) -> str:
-    return speculation_words(moment) or f"No drafts in the last {figures.span(moment.span_s)}"
+def _position_words(moment: Moment, known: drafts.Drafts) -> str:
+    return speculation_words(moment) or f"No drafts in the last {drafts.span_words(known.over_s)}"
 
 
 def _latency(which: str, label: str) -> CardView:
@@ -115,24 +142,45 @@ def _latency(which: str, label: str) -> CardView:
     tip = "time to first token" if first else "time between tokens; with speculation, between bursts of tokens"
     nothing = "No first token" if first else "No tokens"
 
-    def figure(moment: Moment) -> tuple[str, str]:
+    def figure(moment: Moment) -> Headline:
         if known := moment.last_known(f"{which}_p50_s"):
             t, value = known
             is_new = moment.newest(f"{which}_p50_s") is not None
-            return figures.rate(value * 1000), words if is_new else f"{words}, {figures.ago(moment.now - t)}"
-        return figures.UNKNOWN, engine_words(moment) or f"{nothing} in the last {figures.span(moment.span_s)}"
+            said = words if is_new else f"{words}, {figures.ago(moment.now - t)}"
+            return Headline(figures.rate(value * 1000), said, note=_few_requests(moment, None) if first else "")
+        unknown = engine_words(moment) or f"{nothing} in the last {figures.span(moment.span_s)}"
+        return Headline(figures.UNKNOWN, unknown)
 
     return CardView(
         label=label,
         tip=tip,
-        source=_HISTOGRAM,
+        source=_HISTOGRAM[0],
+        source_tip=_HISTOGRAM[1],
         series=(
             Series(f"{which}_p50_s", "p50", 0, _times(1000), figures.rate, holds=True),
             Series(f"{which}_p95_s", "p95", 4, _times(1000), figures.rate, holds=True),
         ),
         figure=figure,
         least_limit=10.0,
+        caution=_few_requests if first else lambda _moment, _at: "",
     )
+
+
+def _few_requests(moment: Moment, at: float | None) -> str:
+    """Say so when few requests stand behind the quantiles at a time; "" when they are enough, or not counted."""
+    count = moment.newest("ttft_count") if at is None else None
+    if not count:
+        times, counts = moment.read("ttft_count", moment.span_s, moment.now)
+        counted = np.flatnonzero(counts > 0)
+        if not counted.size:
+            return ""
+        count = float(
+            counts[counted[-1] if at is None else counted[np.argmin(np.abs(times[counted] - moment.now - at))]]
+        )
+    if count >= _FEW_REQUESTS:
+        return ""
+    requests = "1 request" if count == 1 else f"{figures.number(count)} requests"
+    return f"Only {requests} in that reading: p50 and p95 are about right, estimated in a bucket of the histogram"
 
 
 def _requests_words(moment: Moment) -> str:
@@ -141,34 +189,37 @@ def _requests_words(moment: Moment) -> str:
 
 
 def _cache() -> CardView:
-    def figure(moment: Moment) -> tuple[str, str]:
+    def figure(moment: Moment) -> Headline:
         ratio = moment.newest("kv_cache_usage_ratio")
         if ratio is None:
-            return figures.UNKNOWN, engine_words(moment) or "This engine does not tell its cache use"
-        return _bare(ratio, 1), f"%, {_requests_words(moment)}"
+            return Headline(figures.UNKNOWN, engine_words(moment) or "This engine does not tell its cache use")
+        return Headline(figures.percent(ratio, 1), f", {_requests_words(moment)}")
 
     return CardView(
         label="Cache",
         tip="share of the KV cache in use",
-        source=_COUNTERS,
+        source=_COUNTERS[0],
+        source_tip=_COUNTERS[1],
         series=(Series("kv_cache_usage_ratio", "in use", 3, _times(100), _percent, fill=True),),
         figure=figure,
-        least_limit=10.0,
+        least_limit=2.0,
         most_limit=100.0,
+        unit="%",
     )
 
 
 def _requests() -> CardView:
-    def figure(moment: Moment) -> tuple[str, str]:
+    def figure(moment: Moment) -> Headline:
         running, waiting = moment.newest("requests_running"), moment.newest("requests_waiting")
         if running is None:
-            return figures.UNKNOWN, engine_words(moment) or "This engine does not tell its requests"
-        return figures.number(running), f"running, {figures.number(waiting)} waiting"
+            return Headline(figures.UNKNOWN, engine_words(moment) or "This engine does not tell its requests")
+        return Headline(figures.number(running), f"running, {figures.number(waiting)} waiting")
 
     return CardView(
         label="Requests",
         tip="requests that run and that wait",
-        source=_COUNTERS,
+        source=_COUNTERS[0],
+        source_tip=_COUNTERS[1],
         series=(
             Series("requests_running", "running", 0, _times(1), figures.number, fill=True),
             Series("requests_waiting", "waiting", 1, _times(1), figures.number),
@@ -179,13 +230,13 @@ def _requests() -> CardView:
 
 
 def _host() -> CardView:
-    def figure(moment: Moment) -> tuple[str, str]:
+    def figure(moment: Moment) -> Headline:
         host = moment.host
         if host is None:
-            return figures.UNKNOWN, "Waiting for the first reading"
+            return Headline(figures.UNKNOWN, "Waiting for the first reading")
         total = figures.gib(host.memory_total_bytes)
         used = figures.gib(host.memory_used_bytes).removesuffix(" GiB")
-        return _bare(host.cpu_ratio), f"% CPU, memory {used} of {total}"
+        return Headline(figures.percent(host.cpu_ratio), f"CPU, memory {used} of {total}")
 
     def memory_scale(moment: Moment) -> float:
         return 100 / moment.host.memory_total_bytes if moment.host and moment.host.memory_total_bytes else float("nan")
@@ -193,11 +244,13 @@ def _host() -> CardView:
     return CardView(
         label="Host",
         tip="CPU and memory of this machine",
-        source=_PSUTIL,
+        source=_PSUTIL[0],
+        source_tip=_PSUTIL[1],
         series=(
             Series("cpu_ratio", "CPU", 0, _times(100), _percent, fill=True),
             Series("memory_used_bytes", "memory", 1, memory_scale, _percent),
         ),
         figure=figure,
         limit=100.0,
+        unit="%",
     )

@@ -1,11 +1,20 @@
 """The start of an engine as it goes on: steps with their time and the usual time, and progress where it is known."""
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFrame, QGridLayout, QHBoxLayout, QLabel, QProgressBar, QVBoxLayout, QWidget
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtWidgets import (
+    QFrame,
+    QGridLayout,
+    QHBoxLayout,
+    QLabel,
+    QProgressBar,
+    QPushButton,
+    QVBoxLayout,
+    QWidget,
+)
 
 from backend.desk.types import RunView
 from backend.events import Phase, RunState
-from gui.theme import symbol, theme
+from gui.theme import icon, symbol, theme
 from gui.widgets import figures
 
 SILENT_S = 30.0
@@ -27,6 +36,7 @@ class _Step(QWidget):
         self.time.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self.usual = QLabel(self)
         self.usual.setProperty("role", "note")
+        self.usual.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         self.usual.setMinimumWidth(96)
         self.detail = QLabel(self)
         self.detail.setTextFormat(Qt.TextFormat.PlainText)
@@ -60,7 +70,7 @@ class _Step(QWidget):
         elif silent_s > SILENT_S:
             words, role = f"no sign of life for {figures.duration(silent_s)}: log and CPU are still", "warn-note"
         else:
-            words, role = phase.detail or "busy", "note"
+            words, role = phase.detail or "working", "note"
         self.detail.setText(words)
         self._set_role(self.detail, role)
         known = not done and phase.fraction is not None
@@ -87,7 +97,13 @@ class _Step(QWidget):
 
 
 class StartupTimeline(QWidget):
-    """What stands in place of the cards while an engine is prepared and starts."""
+    """What stands in place of the cards while an engine is prepared and starts.
+
+    Signals:
+        log_requested: show the log.
+    """
+
+    log_requested = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -108,6 +124,11 @@ class StartupTimeline(QWidget):
         self.hint = QLabel(self)
         self.hint.setProperty("role", "note")
         self.hint.setWordWrap(True)
+        self.show_log = QPushButton("Show log", self)
+        self.show_log.setAccessibleName("Show the log of the start")
+        self.show_log.setToolTip("Open the log, where every line of the engine stands")
+        self.show_log.setIconSize(QSize(_ICON_PX, _ICON_PX))
+        self.show_log.clicked.connect(self.log_requested)
         frame = QFrame(self)
         frame.setProperty("card", True)
         frame.setMaximumWidth(_WIDEST)
@@ -123,7 +144,11 @@ class StartupTimeline(QWidget):
         self._steps_layout.setSpacing(0)
         inside.addLayout(self._steps_layout)
         inside.addSpacing(4)
-        inside.addWidget(self.hint)
+        below = QHBoxLayout()
+        below.setSpacing(12)
+        below.addWidget(self.hint, 1)
+        below.addWidget(self.show_log)
+        inside.addLayout(below)
         row = QHBoxLayout()
         row.addStretch(1)
         row.addWidget(frame, 100)
@@ -134,6 +159,7 @@ class StartupTimeline(QWidget):
         layout.addLayout(row)
         layout.addStretch(2)
         theme.changed.connect(self._on_theme_changed)
+        self._on_theme_changed()
 
     def show_run(self, view: RunView, now: float) -> None:
         """Show a run in PREFLIGHT or STARTING at the Unix time `now`."""
@@ -158,11 +184,15 @@ class StartupTimeline(QWidget):
         elapsed_s = max(now - view.started_at, 0.0) if view.started_at is not None else 0.0
         for step, phase in zip(self.steps, phases, strict=True):
             step.show_phase(phase, elapsed_s, view.silent_s)
+            # Room for the usual times in every line, so that the times stand in a column, or in none.
+            step.usual.setVisible(any(each.usual_s is not None for each in phases))
         self.total.setVisible(not preparing)
         self.total.setText(_total(phases, elapsed_s))
-        self.hint.setText("Stop gives it up." if preparing else "The log shows every line. Stop ends the engine.")
+        self.hint.setText("Stop gives it up." if preparing else "Stop ends the engine.")
+        self.show_log.setVisible(not preparing)
 
     def _on_theme_changed(self) -> None:
+        self.show_log.setIcon(icon("logs", size_px=_ICON_PX))
         for step in self.steps:
             step.paint_mark()
 
@@ -170,7 +200,7 @@ class StartupTimeline(QWidget):
 def _total(phases: tuple[Phase, ...], elapsed_s: float) -> str:
     """Say how long it has taken, and how long the steps so far usually take; later steps are not known yet."""
     usual = [phase.usual_s for phase in phases if phase.usual_s is not None]
-    words = f"{figures.duration(elapsed_s)} so far"
+    words = f"{figures.elapsed(elapsed_s)} so far"
     if usual and len(usual) == len(phases):
         words += f"; these steps usually take {figures.duration(sum(usual))}"
     return words

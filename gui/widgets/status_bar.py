@@ -1,16 +1,21 @@
 """The bar at the bottom: the figures that count, from the newest reading."""
 
+from collections import deque
+
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QWidget
 
 from backend.desk.types import Reading
+from backend.events import RunState, Sample
 from gui.theme import code_font
-from gui.widgets import figures
+from gui.widgets import drafts, figures
 
 HEIGHT_PX = 34
+_ACCEPTANCE_TIP = "Accepted over drafted tokens of the last 10 s"
+_LENGTH_TIP = "Mean tokens per step of one request over the last 10 s: 1 + accepted / drafts"
 
 
 class StatusBar(QFrame):
-    """Tokens/s, acceptance, length and KV cache of the last interval, and the machine at the right."""
+    """Tokens/s and KV cache of the last interval, acceptance and length of the last 10 s, the machine at the right."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -19,11 +24,12 @@ class StatusBar(QFrame):
         self._row = QHBoxLayout(self)
         self._row.setContentsMargins(16, 0, 16, 0)
         self._row.setSpacing(8)
+        self._recent: deque[Sample] = deque()
         self.tokens = self._figure(
             "tokens/s", "Generated tokens per second over the last reading, from the engine's counters"
         )
-        self.acceptance = self._figure("acceptance", "Accepted over drafted tokens in the last reading")
-        self.length = self._figure("length", "Mean tokens per step of one request: 1 + accepted / drafts")
+        self.acceptance = self._figure("acceptance", _ACCEPTANCE_TIP)
+        self.length = self._figure("length", _LENGTH_TIP)
         self.cache = self._figure("KV cache", "Share of the KV cache in use")
         self.queue = self._figure("running", "Requests that run, and those that wait")
         self._row.addStretch()
@@ -54,13 +60,27 @@ class StatusBar(QFrame):
                 label.setText(figures.UNKNOWN)
         else:
             self.tokens.setText(figures.rate(engine.generation_tokens_per_s))
-            self.acceptance.setText(figures.percent(engine.acceptance_rate, 1))
-            self.length.setText(figures.number(engine.mean_acceptance_length, 2))
             self.cache.setText(figures.percent(engine.kv_cache_usage_ratio, 1))
             waiting = engine.requests_waiting
             waits = f" + {figures.number(waiting)} waiting" if waiting else ""
             self.queue.setText(figures.number(engine.requests_running) + waits)
+        self._show_drafts(reading)
         used, total = (figures.gib(size) for size in (host.memory_used_bytes, host.memory_total_bytes))
         self.host.setText(
             f"CPU {figures.percent(host.cpu_ratio)}  \N{MIDDLE DOT}  memory {used.removesuffix(' GiB')} of {total}"
         )
+
+    def _show_drafts(self, reading: Reading) -> None:
+        """Show what became of the drafts of the last seconds; a single reading holds too few of them."""
+        engine, now = reading.engine, reading.host.t
+        if engine is None or engine.state is RunState.STOPPED:
+            self._recent.clear()  # another engine's drafts are not counted with these
+            return
+        self._recent.append(engine)
+        while self._recent and self._recent[0].t <= now - drafts.RECENT_S:
+            self._recent.popleft()
+        known = drafts.of_samples(self._recent if engine.interval_s is not None else (), drafts.RECENT_S)
+        self.acceptance.setText(figures.percent(known.acceptance, 1))
+        self.length.setText(figures.number(known.length, 2))
+        behind = f": {drafts.words(known)}" if known.count else ""
+        self.acceptance.setToolTip(f"{_ACCEPTANCE_TIP}{behind}")

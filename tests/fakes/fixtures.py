@@ -97,6 +97,12 @@ class FakeVllm:
                     found.append(int(entry.name))
         return sorted(found)
 
+    def kill(self, name: str) -> None:
+        """Kill one of "api", "core" and "worker", and wait until its sockets are closed too."""
+        pid = self.pids()[name]
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: pid not in self.members())
+
     def end(self) -> None:
         """End every process of the session, and remove what a killed server leaves behind."""
         while members := self.members():

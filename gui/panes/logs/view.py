@@ -1,8 +1,8 @@
 """The list of log lines: painted quickly, follows the end until a person looks at something else."""
 
 from PySide6.QtCore import QItemSelectionModel, QModelIndex, Qt, Signal
-from PySide6.QtGui import QKeyEvent, QKeySequence, QMouseEvent, QResizeEvent
-from PySide6.QtWidgets import QAbstractButton, QAbstractItemView, QFrame, QHeaderView, QTableView, QWidget
+from PySide6.QtGui import QKeyEvent, QKeySequence, QMouseEvent, QResizeEvent, QWheelEvent
+from PySide6.QtWidgets import QAbstractButton, QAbstractItemView, QFrame, QHeaderView, QScrollBar, QTableView, QWidget
 
 from gui.qt_models.line_delegate import LineDelegate
 from gui.qt_models.line_filter import LineFilter
@@ -14,6 +14,11 @@ class LogView(QTableView):
     """A list of lines with rows of one height.
 
     A table, since a list view lays out every row anew with every batch: 140 ms for 50,000 rows against 5 ms here.
+    Long lines are not laid out either: a scroll bar of its own says from which character on they are painted, so that
+    numbers and letters at their left stay in sight.
+
+    Attributes:
+        sideways: that scroll bar, in characters; `LogFrame` gives it its place.
 
     Signals:
         following_changed(bool): the newest line is kept in sight, or no longer.
@@ -56,7 +61,14 @@ class LogView(QTableView):
         rows.setDefaultSectionSize(self.delegate.row_height)
         rows.setSectionResizeMode(QHeaderView.ResizeMode.Fixed)
         self.verticalScrollBar().actionTriggered.connect(self._on_scrolled)
+        self.sideways = QScrollBar(Qt.Orientation.Horizontal, self)
+        self.sideways.setAccessibleName("Scroll sideways")
+        self.sideways.setToolTip("See the end of long lines (Left and Right, with Ctrl to the ends)")
+        self.sideways.setSingleStep(_STEP_CHARACTERS)
+        self.sideways.hide()
+        self.sideways.valueChanged.connect(self._on_sideways)
         lines.rowsInserted.connect(self._on_inserted)
+        lines.dataChanged.connect(self._fit_sideways)
         lines.rowsAboutToBeRemoved.connect(self._on_about_to_remove)
         lines.rowsRemoved.connect(self._on_removed)
         lines.modelReset.connect(self._on_reset)
@@ -88,6 +100,7 @@ class LogView(QTableView):
         if digits != self.delegate.digits:
             self.delegate.digits = digits
             self.viewport().update()
+        self._fit_sideways()
         if self._following:
             self.scrollToBottom()
 
@@ -99,7 +112,22 @@ class LogView(QTableView):
             self.verticalScrollBar().setValue(max(self._top, 0))
 
     def _on_reset(self) -> None:
+        self._fit_sideways()
         self.current_changed.emit()
+
+    # ---- sideways --------------------------------------------------------------------------------------------
+
+    def _fit_sideways(self) -> None:
+        """Let the bar reach to the end of the longest line."""
+        n_seen = self.delegate.n_fitting(self.viewport().width())
+        last = max(self._lines.longest - n_seen, 0)
+        if (last, n_seen) != (self.sideways.maximum(), self.sideways.pageStep()):
+            self.sideways.setPageStep(n_seen)
+            self.sideways.setRange(0, last)
+
+    def _on_sideways(self, first: int) -> None:
+        self.delegate.first = first
+        self.viewport().update()
 
     # ---- lines -----------------------------------------------------------------------------------------------
 
@@ -138,6 +166,11 @@ class LogView(QTableView):
             self.clearSelection()
             self.set_following(True)
             return
+        if event.key() in (Qt.Key.Key_Left, Qt.Key.Key_Right):
+            to_end = bool(event.modifiers() & Qt.KeyboardModifier.ControlModifier)
+            step = self.sideways.maximum() if to_end else _STEP_CHARACTERS
+            self.sideways.setValue(self.sideways.value() + (step if event.key() == Qt.Key.Key_Right else -step))
+            return
         if event.key() in _STEPS and self._following:
             self._begin_at_the_end()
             self.set_following(False)
@@ -161,8 +194,47 @@ class LogView(QTableView):
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Keep the newest line in sight."""
         super().resizeEvent(event)
+        self._fit_sideways()
         if self._following:
             self.scrollToBottom()
 
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        """Scroll sideways with a wheel that turns so, or with Shift."""
+        across, down = event.angleDelta().x(), event.angleDelta().y()
+        is_shift = bool(event.modifiers() & Qt.KeyboardModifier.ShiftModifier)
+        if not is_shift and abs(across) <= abs(down):
+            super().wheelEvent(event)
+            return
+        self.sideways.setValue(self.sideways.value() - round((across or down) * _STEP_CHARACTERS / _NOTCH))
+        event.accept()
 
+
+class LogFrame(QWidget):
+    """Gives the list room for whole rows only, with the scroll bar for long lines below when there are any."""
+
+    def __init__(self, view: LogView, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._view = view
+        view.setParent(self)
+        view.sideways.setParent(self)
+        view.sideways.rangeChanged.connect(self._place)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Place both."""
+        super().resizeEvent(event)
+        self._place()
+
+    def _place(self) -> None:
+        view, bar = self._view, self._view.sideways
+        bar_px = bar.sizeHint().height() if bar.maximum() > 0 else 0
+        frame_px = 2 * view.frameWidth()
+        row_px = view.delegate.row_height
+        n_rows = max((self.height() - bar_px - frame_px) // row_px, 1)
+        view.setGeometry(0, 0, self.width(), n_rows * row_px + frame_px)
+        bar.setGeometry(0, self.height() - bar_px, self.width(), bar_px)
+        bar.setVisible(bar_px > 0)
+
+
+_STEP_CHARACTERS = 8
+_NOTCH = 120  # what a wheel tells for one notch
 _STEPS = (Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_PageUp, Qt.Key.Key_PageDown, Qt.Key.Key_Home)

@@ -24,7 +24,7 @@ from gui.widgets.profile_sidebar import ProfileSidebar
 _DEBOUNCE_MS, _AGAIN_MS = 150, 1500
 _NARROW_PX = 1174
 # Widths of the list and of the right column, in a wide page and in a narrow one.
-_WIDE, _NARROW = (264, 392), (212, 288)
+_WIDE, _NARROW = (264, 392), (220, 288)
 _RUN_WORDS = {
     RunState.PREFLIGHT: "starting",
     RunState.STARTING: "starting",
@@ -398,3 +398,4 @@ class ProfilesPane(QWidget):
         side, right = _NARROW if self.width() < _NARROW_PX else _WIDE
         self.sidebar.setFixedWidth(side)
         self._right.setFixedWidth(right)
+        self.findings.fit_into(self.height())

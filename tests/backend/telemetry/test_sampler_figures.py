@@ -205,3 +205,12 @@ async def test_two_recorded_pages_of_one_run() -> None:
     assert window.generation_tokens_per_s is not None
     assert window.generation_tokens_per_s > 0
     assert_window(window, idle, load)
+    assert window.drafts is not None
+    assert window.draft_tokens is not None
+    assert window.acceptance_rate is not None
+    assert window.mean_acceptance_length is not None
+    accepted = (window.mean_acceptance_length - 1) * window.drafts
+    assert accepted == pytest.approx(window.acceptance_rate * window.draft_tokens)
+    for metric, got in ((pages.COUNTERS["drafts"], window.drafts), (pages.COUNTERS["drafted"], window.draft_tokens)):
+        grown = sum(pages.series(load, metric).values()) - sum(pages.series(idle, metric).values())
+        assert got == grown > 0

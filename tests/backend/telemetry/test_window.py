@@ -46,6 +46,8 @@ def test_one_engine_by_hand() -> None:
     assert got.acceptance_rate == 12 / 20
     assert got.mean_acceptance_length == 1 + 12 / 10
     assert got.acceptance_per_position == (8 / 10, 4 / 10)
+    assert (got.drafts, got.draft_tokens) == (10, 20)
+    assert got.ttft_count == 4
     # Growth: 2 up to 0.1 s, 3 up to 1 s, 4 in all: the second is at the end of the first bucket, 3.8 of 4 are
     # beyond the last finite bound.
     assert got.ttft_p50_s == 0.1
@@ -61,6 +63,7 @@ def test_two_engines_are_added_up() -> None:
     assert got.generation_tokens_per_s == (30 + 10) / 2
     assert got.steps_per_s == (12 + 3) / 2
     assert got.steps_per_s_by_engine == {"0": 6, "1": 1.5}
+    assert (got.drafts, got.draft_tokens) == (10 + 2, 20 + 4)
     assert got.acceptance_rate == (12 + 1) / (20 + 4)
     assert got.mean_acceptance_length == 1 + 13 / 12
     assert got.acceptance_per_position == (8 / 12, 4 / 12)
@@ -74,6 +77,9 @@ def test_idle_gives_zero_rates_and_nothing_else() -> None:
         prompt_tokens_per_s=0,
         steps_per_s=0,
         steps_per_s_by_engine={"0": 0, "1": 0},
+        drafts=0,
+        draft_tokens=0,
+        ttft_count=0,
         speculation=Speculation.IDLE,
     )
 
@@ -87,6 +93,7 @@ def test_without_speculation_its_fields_are_unknown() -> None:
     assert got.speculation is Speculation.OFF
     assert got.acceptance_rate is got.mean_acceptance_length is None
     assert got.acceptance_per_position is None
+    assert got.drafts is got.draft_tokens is None
 
 
 def test_drafts_without_an_accepted_token() -> None:

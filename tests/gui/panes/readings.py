@@ -13,7 +13,7 @@ from gui.bridge import Bridge
 STARTED = 1_800_000_000.0
 GIB = 1024**3
 READY = RunView(
-    state=RunState.READY, profile="demo", title="Demo", run_id="run-1", started_at=STARTED - 30, ready_at=STARTED
+    state=RunState.READY, profile="demo", title="Demo", run_id="run-1", started_at=STARTED - 30, ready_at=STARTED - 1
 )
 
 
@@ -54,7 +54,7 @@ def counting(second: int) -> Sample:
     """An engine at work: length = 1 + the sum over the positions, tokens/s = steps/s x length."""
     positions = (0.9, 0.8, 0.7 - 0.001 * (second % 100))
     length = 1 + sum(positions)
-    steps = 50.0 + second % 10
+    steps = drafts = 50.0 + second % 10
     return Sample(
         t=STARTED + second,
         interval_s=1.0,
@@ -64,6 +64,9 @@ def counting(second: int) -> Sample:
         acceptance_rate=sum(positions) / 3,
         mean_acceptance_length=length,
         acceptance_per_position=positions,
+        drafts=drafts,
+        draft_tokens=3 * drafts,
+        ttft_count=5.0,
         ttft_p50_s=0.2,
         ttft_p95_s=0.3,
         itl_p50_s=0.017,
@@ -85,6 +88,9 @@ def idle(second: int) -> Sample:
         acceptance_rate=None,
         mean_acceptance_length=None,
         acceptance_per_position=None,
+        drafts=0.0,
+        draft_tokens=0.0,
+        ttft_count=0.0,
         ttft_p50_s=None,
         ttft_p95_s=None,
         itl_p50_s=None,

@@ -1,9 +1,10 @@
 """The list of log lines: following, pausing, steps by key and mouse."""
 
 import pytest
-from PySide6.QtCore import QPoint, Qt
+from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtGui import QWheelEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QAbstractSlider
+from PySide6.QtWidgets import QAbstractSlider, QApplication
 from pytestqt.qtbot import QtBot
 
 from backend.desk.types import LogLine
@@ -134,3 +135,56 @@ def test_levels_and_matches_are_seen(qtbot: QtBot, view: LogView) -> None:
     view.show_matches(LineFilter("", "text"))
     after = [colours(view, row) for row in range(5)]
     assert [a != b for a, b in zip(before, after, strict=True)] == [True, True, True, True, False]
+
+
+def painted(view: LogView, row: int) -> bytes:
+    """What is seen of a row."""
+    image = view.viewport().grab(view.visualRect(model_of(view).index(row))).toImage()
+    return bytes(image.constBits())
+
+
+def test_sideways_by_keys_and_wheel_shows_the_end_of_a_line(view: LogView) -> None:
+    n_seen = view.delegate.n_fitting(view.viewport().width())
+    text = "".join(chr(ord("a") + n % 26) for n in range(3 * n_seen))
+    model_of(view).append([LogLine(1, text, "INFO"), LogLine(2, text[: n_seen // 2], "INFO")])
+    assert view.sideways.maximum() == 2 * n_seen
+    at_start = painted(view, 0)
+    view.setFocus()
+    QTest.keyClick(view, Qt.Key.Key_Right)
+    assert view.delegate.first == 8
+    # What is seen is the text from there on, under the number that stays where it is.
+    moved = painted(view, 0)
+    assert moved != at_start
+    model_of(view).append([LogLine(1, text[8:], "INFO")])
+    view.sideways.setValue(0)
+    assert painted(view, 2) == moved
+    view.sideways.setValue(8)
+    QTest.keyClick(view, Qt.Key.Key_Left)
+    assert painted(view, 0) == at_start
+    QTest.keyClick(view, Qt.Key.Key_Right, Qt.KeyboardModifier.ControlModifier)
+    assert view.delegate.first == 2 * n_seen
+    model_of(view).append([LogLine(1, text[-n_seen:], "INFO")])
+    at_end = painted(view, 0)
+    view.sideways.setValue(0)
+    assert painted(view, 3) == at_end
+    for delta, modifier in (
+        (QPoint(-120, 0), Qt.KeyboardModifier.NoModifier),
+        (QPoint(0, -120), Qt.KeyboardModifier.ShiftModifier),
+    ):
+        before = view.delegate.first
+        event = QWheelEvent(
+            QPointF(9, 9), QPointF(9, 9), QPoint(0, 0), delta, Qt.MouseButton.NoButton, modifier,
+            Qt.ScrollPhase.NoScrollPhase, False,
+        )  # fmt: skip
+        QApplication.sendEvent(view.viewport(), event)
+        assert view.delegate.first == before + 8
+    assert view.following
+
+
+def test_matches_are_marked_where_they_stand_also_sideways(view: LogView) -> None:
+    model_of(view).append([LogLine(1, "x" * 300 + "needle" + "y" * 300, "INFO"), LogLine(2, "needle" + "x" * 600)])
+    view.show_matches(LineFilter("", "needle"))
+    mark = view.delegate._match.name()
+    assert [mark in colours(view, row) for row in (0, 1)] == [False, True]
+    view.sideways.setValue(290)
+    assert [mark in colours(view, row) for row in (0, 1)] == [True, False]

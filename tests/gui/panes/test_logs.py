@@ -91,7 +91,9 @@ def test_lines_of_the_current_run_come_as_they_are_written(qtbot: QtBot, bridge:
     wait(qtbot, pane, one, two, "bar 1%")
     append(folder, "bar 2%\nTraceback (most recent call last):\n  File x\nKeyError: 1\n")
     wait(qtbot, pane, one, two, "bar 2%", "Traceback (most recent call last):", "  File x", "KeyError: 1")
-    assert pane.counts.text() == "6 lines · 1 warning · 1 error"
+    assert pane.counts.text() == "7 lines, 1 of them overwritten by a progress bar"
+    assert pane.lines.last_number == 7
+    assert (pane.warnings.text(), pane.errors.text()) == ("1 warning", "1 error")
     assert not pane.empty.isVisible()
 
 
@@ -171,7 +173,7 @@ def test_filter_by_text_and_level(qtbot: QtBot, bridge: Bridge, pane: LogsPane) 
     qtbot.waitUntil(pane.toolbar.filter.hasFocus, timeout=LIMIT_MS)
     QTest.keyClicks(pane.toolbar.filter, "WORKER")
     wait(qtbot, pane, *wanted)
-    assert pane.counts.text().startswith(f"{len(wanted)} of {len(counted)} lines · ")
+    assert pane.counts.text() == f"{len(wanted)} of {len(counted)} lines"
 
     pane.toolbar.levels.setCurrentIndex(2)
     pane.toolbar.levels.activated.emit(2)
@@ -185,6 +187,39 @@ def test_filter_by_text_and_level(qtbot: QtBot, bridge: Bridge, pane: LogsPane) 
     qtbot.waitUntil(lambda: pane.lines.rowCount() == len(counted), timeout=LIMIT_MS)
     assert pane.toolbar.text == ""
     assert pane.toolbar.level == ""
+
+
+def test_the_counts_choose_the_level(qtbot: QtBot, bridge: Bridge, pane: LogsPane) -> None:
+    become_current(bridge, make_run(NEW, b"INFO 11-30 10:00:00 a\nWARNING 11-30 10:00:00 b\nERROR 11-30 10:00:00 c\n"))
+    pane.show()
+    qtbot.waitUntil(lambda: pane.lines.n_lines == 3, timeout=LIMIT_MS)
+    for button, level, n_shown in ((pane.warnings, "WARNING", 2), (pane.errors, "ERROR", 1), (pane.errors, "", 3)):
+        QTest.mouseClick(button, Qt.MouseButton.LeftButton)
+        assert pane.toolbar.level == level
+        assert pane.lines.rowCount() == n_shown or pane.lines.is_scanning
+        qtbot.waitUntil(lambda n_shown=n_shown: pane.lines.rowCount() == n_shown, timeout=LIMIT_MS)  # type: ignore[misc]
+
+
+def test_the_end_of_long_lines_is_reached_and_only_whole_lines_are_seen(
+    qtbot: QtBot, bridge: Bridge, pane: LogsPane
+) -> None:
+    folder = make_run(NEW, b"short\n" * 200)
+    become_current(bridge, folder)
+    pane.show()
+    qtbot.waitUntil(lambda: pane.lines.n_lines == 200, timeout=LIMIT_MS)
+    view, bar = pane.view, pane.view.sideways
+    assert not bar.isVisible()
+    assert view.viewport().height() % view.delegate.row_height == 0
+    append(folder, "x" * 400 + "\n")
+    qtbot.waitUntil(bar.isVisible, timeout=LIMIT_MS)
+    assert view.viewport().height() % view.delegate.row_height == 0
+    assert view.geometry().bottom() < bar.geometry().top()
+    assert view.verticalScrollBar().value() == view.verticalScrollBar().maximum()
+    assert bar.maximum() == 400 - view.delegate.n_fitting(view.viewport().width())
+    become_current(bridge, make_run(OLD, b"new\n"))
+    wait(qtbot, pane, "new")
+    assert not bar.isVisible()
+    assert view.delegate.first == 0
 
 
 def test_nothing_that_matches_has_a_way_out(qtbot: QtBot, bridge: Bridge, pane: LogsPane) -> None:
@@ -333,9 +368,9 @@ def test_a_log_that_cannot_be_read_is_said_until_it_can_be(qtbot: QtBot, bridge:
     folder.log_file.rmdir()
     append(folder, "one\n")
     wait(qtbot, pane, "one")
-    qtbot.waitUntil(lambda: "cannot" not in pane.counts.text(), timeout=LIMIT_MS)
+    qtbot.waitUntil(lambda: "cannot" not in pane.remark.text(), timeout=LIMIT_MS)
     folder.log_file.rename(folder.log_file.with_name("away"))
     folder.log_file.mkdir()
-    qtbot.waitUntil(lambda: words in pane.counts.text(), timeout=LIMIT_MS)
+    qtbot.waitUntil(lambda: words in pane.remark.text(), timeout=LIMIT_MS)
     assert texts(pane) == ["one"]
     folder.log_file.rmdir()

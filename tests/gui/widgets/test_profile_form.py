@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
-from PySide6.QtGui import QWheelEvent
+from PySide6.QtGui import QEnterEvent, QWheelEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QComboBox, QLineEdit, QPlainTextEdit, QWidget
 from pytestqt.qtbot import QtBot
@@ -51,7 +51,7 @@ def editor(qtbot: QtBot, made: FieldSpec, *, unused: bool = False) -> FieldEdito
 def test_what_is_typed_is_told_and_what_is_shown_is_not(
     qtbot: QtBot, kind: str, choices: tuple[str, ...], widget: type[QWidget], typed: str
 ) -> None:
-    row = editor(qtbot, spec(kind, choices=choices, default="vLLM: x"))
+    row = editor(qtbot, spec(kind, choices=choices, is_choice=bool(choices), default="vLLM: x"))
     assert isinstance(row.editor, widget)
     with qtbot.assertNotEmitted(row.edited):
         row.show_text("shown")
@@ -79,7 +79,7 @@ def test_a_switch_is_yes_no_or_not_set(qtbot: QtBot) -> None:
 
 
 def test_the_wheel_scrolls_the_form_and_not_the_value(qtbot: QtBot) -> None:
-    for made in (spec("switch"), spec("text", choices=("a", "b"))):
+    for made in (spec("switch"), spec("text", choices=("a", "b"), is_choice=True)):
         row = editor(qtbot, made)
         row.show_text("true" if made.kind == "switch" else "a")
         before = row.text
@@ -104,11 +104,14 @@ def test_a_problem_is_words_with_a_mark(qtbot: QtBot) -> None:
 
 
 def test_another_engine_changes_what_is_offered_and_keeps_the_text(qtbot: QtBot) -> None:
-    row = editor(qtbot, spec(default="vLLM decides"))
+    row = editor(qtbot, spec(default="vLLM decides", is_choice=True))
+    before = row.editor
+    assert isinstance(before, QComboBox)
+    assert before.count() == 0
     row.show_text("bfloat16")
     with qtbot.assertNotEmitted(row.edited):
-        row.show_spec(spec(choices=("auto", "half"), default="vLLM: auto"), unused=True)
-    assert isinstance(row.editor, QComboBox)
+        row.show_spec(spec(choices=("auto", "half"), default="vLLM: auto", is_choice=True), unused=True)
+    assert row.editor is before, "what a person types into stays the same"
     assert [row.editor.itemText(n) for n in range(row.editor.count())] == ["auto", "half"]
     assert row.text == "bfloat16"
     assert row.help.text() == "Not used by a CPU engine. What runs."
@@ -116,9 +119,32 @@ def test_another_engine_changes_what_is_offered_and_keeps_the_text(qtbot: QtBot)
     assert inner is not None
     with qtbot.waitSignal(row.edited):
         QTest.keyClicks(inner, "x")
-    row.show_spec(spec(default="vLLM decides"), unused=False)
-    assert type(row.editor).__mro__[1] is QLineEdit
+    row.show_spec(spec(default="vLLM decides", is_choice=True), unused=False)
+    assert row.editor is before
+    assert (before.count(), row.text) == (0, "bfloat16x")
     assert row.help.text() == "What runs."
+
+
+@pytest.mark.parametrize("is_choice", [True, False])
+def test_a_text_that_does_not_fit_begins_with_its_beginning_and_stands_in_the_tooltip(
+    qtbot: QtBot, is_choice: bool
+) -> None:
+    long = "an-organisation/a-model-with-a-name-that-is-much-longer-than-any-field-of-this-form-is-wide"
+    row = editor(qtbot, spec(is_choice=is_choice, choices=(long,) if is_choice else ()))
+    enter = QEnterEvent(QPointF(9, 9), QPointF(9, 9), QPointF(9, 9))
+    row.show_text("short")
+    QApplication.sendEvent(row, enter)
+    assert row.editor.toolTip() == "What runs.\nvllm serve --model"
+    if isinstance(row.editor, QComboBox):
+        row.editor.setCurrentIndex(0)
+        row.editor.activated.emit(0)
+    else:
+        row.show_text(long)
+    line = row.editor.lineEdit() if isinstance(row.editor, QComboBox) else row.editor
+    assert isinstance(line, QLineEdit)
+    assert (line.text(), line.cursorPosition()) == (long, 0)
+    QApplication.sendEvent(row, enter)
+    assert row.editor.toolTip() == f"{long}\nWhat runs.\nvllm serve --model"
 
 
 def test_prose_is_as_high_as_its_text(qtbot: QtBot) -> None:
@@ -267,14 +293,70 @@ def test_findings_have_a_word_for_how_much_they_matter(qtbot: QtBot) -> None:
     assert list(cards.words) == [
         "Error: Port 8000 is taken.", "Warning: A large download.", "Note: A note.", "Note: <b>plain</b>",
     ]  # fmt: skip
-    assert cards.count.text() == "1 error, 1 warning, 2 notes"
+    assert cards.count.text() == "1 error, 3 more"
     (button,) = (one for one in cards.findChildren(QWidget) if one.accessibleName().startswith("Show the field"))
     with qtbot.waitSignal(cards.place_wanted) as told:
         QTest.mouseClick(button, Qt.MouseButton.LeftButton)
     assert told.args == ["server.port"]
+    cards.show_findings(found[2:])
+    assert cards.count.text() == "2 notes"
     cards.show_findings((), fine="Nothing speaks against it.")
     assert list(cards.words) == ["Fine: Nothing speaks against it."]
     assert cards.count.text() == ""
+
+
+def test_findings_are_shown_and_scrolled_whole(qtbot: QtBot) -> None:
+    cards = FindingList()
+    qtbot.addWidget(cards)
+    found = [Finding(Severity.NOTE, " ".join([f"word-{n}"] * (4 + 7 * (n % 3))), fix="Do this.") for n in range(9)]
+    cards.show_findings(found)
+    cards.fit_into(500)
+    cards.resize(288, 200)
+    cards.show()
+
+    def shown() -> list[int]:
+        """The rows that are seen; each of them has to be whole."""
+        seen = []
+        for number, row in enumerate(cards.rows._rows):
+            if row.isVisible():
+                assert cards.rows.rect().contains(row.geometry()), number
+                assert row.height() >= row.heightForWidth(row.width()), number
+                seen.append(number)
+        return seen
+
+    qtbot.waitUntil(lambda: 0 < cards.height() <= 200, timeout=20_000)
+    QApplication.processEvents()
+    first = shown()
+    assert first == list(range(len(first)))
+    assert 1 < len(first) < 9
+    assert cards.rows.bar.isVisible()
+    seen = set(first)
+    for _ in range(9):
+        QTest.keyClick(cards.rows.bar, Qt.Key.Key_Down)
+        QApplication.processEvents()
+        seen |= set(shown())
+    assert seen == set(range(9))
+    cards.fit_into(5000)
+    cards.resize(288, 2000)
+    QApplication.processEvents()
+    assert shown() == list(range(9))
+    assert not cards.rows.bar.isVisible()
+
+
+def test_the_variables_of_a_command_are_folded_away(qtbot: QtBot) -> None:
+    shown = CommandView()
+    qtbot.addWidget(shown)
+    shown.show()
+    whole = "A=1 \\\n  B='x y' \\\n  /bin/python -m vllm \\\n  serve a/b \\\n  --c D=2"
+    shown.show_command(whole, "For vllm 1.0.")
+    assert shown.variables.text() == "Environment (2)"
+    assert shown.text.toPlainText() == whole[whole.index("/bin") :]
+    QTest.mouseClick(shown.variables, Qt.MouseButton.LeftButton)
+    assert shown.text.toPlainText() == whole
+    assert shown.command == whole
+    shown.show_command("/bin/python -m vllm \\\n  serve a/b", "For vllm 1.0.")
+    assert not shown.variables.isVisible()
+    assert shown.text.toPlainText() == shown.command
 
 
 def test_the_command_keeps_its_place_while_it_changes(qtbot: QtBot) -> None:

@@ -249,6 +249,8 @@ def test_unknown_figures_are_a_dash_and_never_zero(qtbot: QtBot) -> None:
                 interval_s=1.0,
                 state=RunState.READY,
                 generation_tokens_per_s=1234.56,
+                drafts=9.0,
+                draft_tokens=45.0,
                 acceptance_rate=0.778,
                 mean_acceptance_length=4.89,
                 kv_cache_usage_ratio=0.031,

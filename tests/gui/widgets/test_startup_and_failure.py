@@ -12,6 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from backend.desk.types import RunView
 from backend.events import Diagnosis, Phase, RunState
+from gui.widgets import figures
 from gui.widgets.failure_view import FailureView
 from gui.widgets.startup_timeline import StartupTimeline
 
@@ -48,7 +49,7 @@ def test_steps_have_their_time_and_the_usual_time(timeline: StartupTimeline) -> 
     timeline.show_run(STARTING, 1031.8)
     done, now = timeline.steps
     assert timeline.heading.text() == "Starting Demo"
-    assert timeline.total.text() == "32 s so far; these steps usually take 50 s"
+    assert timeline.total.text() == "31 s so far; these steps usually take 50 s"
     assert [done.time.text(), done.usual.text()] == ["9.8 s", "usually 10 s"]
     assert [now.name.text(), now.time.text(), now.usual.text()] == ["Loading weights", "22 s", "usually 40 s"]
     assert now.detail.text() == "12 of 30"
@@ -64,16 +65,39 @@ def test_without_a_count_there_is_no_bar_but_a_word(timeline: StartupTimeline) -
     timeline.show_run(busy, 1020.0)
     now = timeline.steps[1]
     assert now.bar.isHidden()
-    assert now.detail.text() == "busy"
+    assert now.detail.text() == "working"
     assert now.usual.text() == ""
     assert timeline.total.text() == "20 s so far", "the usual time of all is not known"
     timeline.show_run(replace(busy, silent_s=30.0), 1050.0)
-    assert now.detail.text() == "busy"
+    assert now.detail.text() == "working"
     timeline.show_run(replace(busy, silent_s=48.0), 1068.0)
     assert now.detail.text() == "no sign of life for 48 s: log and CPU are still"
     assert now.detail.property("role") == "warn-note"
     timeline.show_run(busy, 1070.0)
-    assert now.detail.text() == "busy"
+    assert now.detail.text() == "working"
+
+
+def test_the_time_is_counted_as_in_the_top_bar(timeline: StartupTimeline) -> None:
+    for elapsed_s in (0.2, 9.97, 12.9, 59.6):
+        timeline.show_run(replace(STARTING, phases=PHASES[:1]), 1000.0 + elapsed_s)
+        assert timeline.total.text().split(" so far")[0] == figures.uptime(elapsed_s)
+    timeline.show_run(replace(STARTING, phases=PHASES[:1]), 1000.0 + 61.9)
+    assert timeline.total.text().startswith("1 min 1 s so far")
+
+
+def test_times_stand_at_the_right_end(timeline: StartupTimeline, qtbot: QtBot) -> None:
+    timeline.show_run(replace(STARTING, phases=(replace(PHASES[0], usual_s=None),)), 1005.0)
+    (step,) = timeline.steps
+    qtbot.waitUntil(lambda: step.time.geometry().right() == step.rect().right())
+    timeline.show_run(replace(STARTING, phases=(PHASES[0], replace(PHASES[1], usual_s=None))), 1031.0)
+    qtbot.waitUntil(lambda: len({each.time.geometry().right() for each in timeline.steps}) == 1)
+    qtbot.waitUntil(lambda: timeline.steps[0].time.geometry().right() < timeline.steps[0].rect().right())
+
+
+def test_the_log_of_a_start_is_one_click_away(timeline: StartupTimeline, qtbot: QtBot) -> None:
+    timeline.show_run(STARTING, 1031.0)
+    with qtbot.waitSignal(timeline.log_requested):
+        timeline.show_log.click()
 
 
 def test_steps_come_and_a_new_start_begins_anew(timeline: StartupTimeline) -> None:
@@ -95,6 +119,7 @@ def test_preparing_shows_its_activity_and_only_a_known_fraction(timeline: Startu
     timeline.show_run(replace(preparing, activity_fraction=None), 0.0)
     assert not timeline.bar.isVisible()
     assert timeline.activity.text() == "Downloading torch …"
+    assert not timeline.show_log.isVisible(), "there is no log yet"
     timeline.show_run(STARTING, 1001.0)
     assert not timeline.activity.isVisible()
 
