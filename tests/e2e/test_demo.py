@@ -79,6 +79,7 @@ def test_a_copy_of_the_demo_runs_at_its_own_port(demo_line: RealLine, demo_model
     assert run_and_check(demo_line, "mine") == port
 
 
+@pytest.mark.full
 def test_a_long_prefill_is_no_stall(demo_line: RealLine, demo_models: None) -> None:
     """1 start: a step that reads long prompts takes many times `stall_s`; no counter and no log line moves in it."""
     (demo_line.home / "config" / "specdeck" / "settings.toml").write_text("stall_s = 1.0\nprobe_timeout_s = 60.0\n")

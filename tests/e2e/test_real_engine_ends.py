@@ -14,7 +14,7 @@ from tests.e2e.test_real_engine import foreign_sockets
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
 
-@pytest.mark.parametrize("victim", ["VLLM::EngineCore", "VLLM::Worker"])
+@pytest.mark.parametrize("victim", ["VLLM::EngineCore", pytest.param("VLLM::Worker", marks=pytest.mark.full)])
 def test_a_killed_inner_process_fails_the_run_and_leaves_nothing(line: RealLine, victim: str) -> None:
     """1 start each; the API server then ends with status 0, which is no success."""
     line.start()
