@@ -163,7 +163,7 @@ class ChatPane(QFrame):
             return
         self._ready, self._prompt = ready, run.prompt
         self.empty.setText(words)
-        self.input.setPlaceholderText("Message (Enter sends, Shift+Enter breaks the line)" if ready else words)
+        self.input.setPlaceholderText("Message (Enter sends, Shift+Enter breaks the line)" if ready else "Message")
         self._show()
 
     def _show(self) -> None:

@@ -36,7 +36,6 @@ class CardGrid(QScrollArea):
         self.shown = frozenset(self.cards)
         self.enlarged: str | None = None
         self._n_columns = self._n_rows = 0
-        self._is_wide = False
         self._moment: Moment | None = None
         self._due: deque[Card] = deque()
         self._turn = QTimer(self)
@@ -114,7 +113,7 @@ class CardGrid(QScrollArea):
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Use as many columns as fit, and rows that fit whole."""
         super().resizeEvent(event)
-        if (self._columns_that_fit(), self._has_room_beside()) != (self._n_columns, self._is_wide):
+        if self._columns_that_fit() != self._n_columns:
             self._arrange()
         else:
             self._fit_rows()
@@ -132,12 +131,8 @@ class CardGrid(QScrollArea):
         wanted = 2 if n_cards == 4 else min(n_cards, _MOST_COLUMNS)  # four make a square
         return min(fitting, wanted)
 
-    def _has_room_beside(self) -> bool:
-        return self.width() >= _MOST_COLUMNS * LEAST_WIDTH + (_MOST_COLUMNS - 1) * _SPACING
-
     def _arrange(self) -> None:
         self._n_columns = n_columns = self._columns_that_fit()
-        self._is_wide = self._has_room_beside()
         cards = self.visible_cards
         for card in self.cards.values():
             self._layout.removeWidget(card)
@@ -171,15 +166,11 @@ class CardGrid(QScrollArea):
             self.redraw(self._moment)
 
     def _place_idle(self, cards: Sequence[Card]) -> int:
-        """Put the words at the left and the cards that need no engine beside them, or below; return the rows."""
-        share = _N_CELLS // 3 if self._is_wide and cards else 0
-        self._layout.addWidget(self.idle, 0, 0, max(len(cards), 1) if share else 1, _N_CELLS - share)
-        for number, card in enumerate(cards):
-            if share:
-                self._layout.addWidget(card, number, _N_CELLS - share, 1, share)
-            else:
-                self._layout.addWidget(card, number + 1, 0, 1, _N_CELLS)
-        return max(len(cards), 1) if share else len(cards) + 1
+        """Put the words first and the cards that need no engine below; return the rows."""
+        self._layout.addWidget(self.idle, 0, 0, 1, _N_CELLS)
+        for row, card in enumerate(cards, start=1):
+            self._layout.addWidget(card, row, 0, 1, _N_CELLS)
+        return 1 + len(cards)
 
     def _fit_rows(self) -> None:
         """Make rows that do not all fit so high that the last one in sight is whole."""
