@@ -175,10 +175,11 @@ def test_no_network_is_said_plainly(plan: InstallPlan, monkeypatch: pytest.Monke
 
 
 INSTALLER = """
-import json, sys
+import json, signal, sys
 from pathlib import Path
 from backend.launch import install
 from backend.launch.install_plan import InstallPlan
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in a shell's background inherit that it is ignored
 fields = json.loads(sys.argv[1])
 plan = InstallPlan(**{**fields, "python": Path(fields["python"]), "folder": Path(fields["folder"])})
 try:
