@@ -138,6 +138,7 @@ class Chart(QWidget):
             axis = self._plot.getAxis(side)
             axis.setStyle(tickFont=text_font(NOTE_PX), tickLength=0, autoExpandTextSpace=False, tickTextOffset=6)
             axis.setWidth(size) if side == "left" else axis.setHeight(size)
+            axis.setCacheMode(axis.CacheMode.DeviceCoordinateCache)  # it seldom changes, and text is dear to paint
         # Room beside the axis for the outermost labels, which would be left out.
         self._plot.getAxis("bottom").setStyle(hideOverlappingLabels=_AXIS_WIDTH)
         self._items = {}
