@@ -78,6 +78,7 @@ def main(argv: Sequence[str]) -> int:
                 window.start_profile(options.start)
             return app.exec()
     finally:
+        instance.hang_up()
         bridge.close()
         store.sync()
         instance.release()
@@ -90,10 +91,14 @@ def _take_place(instance: SingleInstance, profile: str) -> Answer | None:
     A window that is just closing is waited for: whoever starts Specdeck anew wants a window.
     """
     end_s = time.monotonic() + _CLOSING_LIMIT_S
+    before = None
     while not instance.acquire():
         answer = instance.hand_over(profile)
-        if answer is not Answer.CLOSING or time.monotonic() > end_s:
+        # One that ends just now may have taken the question and be too late to answer it: it is asked once more.
+        silent = answer is Answer.SILENT and before is Answer.SILENT
+        if answer is Answer.TAKEN or silent or time.monotonic() > end_s:
             return answer
+        before = answer
         time.sleep(0.1)
     return None
 

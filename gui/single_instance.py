@@ -17,7 +17,7 @@ _LIMIT_MS = 3000
 
 
 class Answer(StrEnum):
-    """What the window that there is said to a second start: it comes forward, it is just closing, or nothing."""
+    """What the window that there is said to a second start: it comes forward, it is closing or gone, or nothing."""
 
     TAKEN = "ok"
     CLOSING = "closing"
@@ -61,17 +61,24 @@ class SingleInstance(QObject):
         socket = QLocalSocket()
         socket.connectToServer(self._name)
         if not socket.waitForConnected(_LIMIT_MS):
-            return Answer.SILENT
+            return Answer.CLOSING  # it listens as long as it lives
         socket.write(json.dumps({"version": _VERSION, "start": profile}).encode() + b"\n")
         socket.flush()
         answered = socket.waitForReadyRead(_LIMIT_MS)
         said = bytes(socket.readAll().data()).decode(errors="replace").strip() if answered else ""
+        hung_up = socket.state() is QLocalSocket.LocalSocketState.UnconnectedState
         socket.disconnectFromServer()
-        return Answer.CLOSING if said == Answer.CLOSING else Answer.TAKEN if said else Answer.SILENT
+        if said:
+            return Answer.CLOSING if said == Answer.CLOSING else Answer.TAKEN
+        return Answer.CLOSING if hung_up else Answer.SILENT
 
     def refuse(self) -> None:
         """Take no wish any more: the window is closing, and who makes one waits for its end."""
         self._is_closing = True
+
+    def hang_up(self) -> None:
+        """Answer nobody any more, but keep the place until all is cleared away."""
+        self._server.close()
 
     def holder(self) -> int:
         """Pid of the process that has the window, 0 if unknown."""

@@ -15,7 +15,7 @@ from gui.bridge import Bridge
 from gui.theme import icon, theme
 from gui.widgets.add_engine_panel import AddEnginePanel
 from gui.widgets.choice_dialog import Answer, ChoiceDialog
-from gui.widgets.edge_fade import EdgeFade
+from gui.widgets.edge_line import EdgeLine
 from gui.widgets.engine_list import EngineList
 from gui.widgets.install_panel import InstallPanel
 from gui.widgets.setting_rows import ChoiceRow, FolderRow, NumberRow, SettingCard, SettingRow
@@ -81,7 +81,7 @@ class SettingsPane(QWidget):
         self.area.setProperty("role", "steady")
         self.area.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)
         self.area.setMaximumWidth(_WIDTH_PX + _GAP_PX + self.area.verticalScrollBar().sizeHint().width())
-        EdgeFade(self.area, "bg")
+        EdgeLine(self.area)
         layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(self.area, 1000)

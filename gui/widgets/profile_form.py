@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QLineEdit, QScrollAre
 
 from backend.desk.types import FieldSpec, ProfileForm
 from gui.theme import symbol, theme
-from gui.widgets.edge_fade import EdgeFade
+from gui.widgets.edge_line import EdgeLine
 from gui.widgets.field_editor import FieldEditor
 from gui.widgets.form_section import FormSection, haystack
 
@@ -85,7 +85,7 @@ class ProfileFormView(QFrame):
         self.area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.area.setWidget(self._content)
-        EdgeFade(self.area)
+        EdgeLine(self.area)
         self._broken = QWidget()
         broken = QHBoxLayout(self._broken)
         broken.setContentsMargins(0, 8, _RIGHT_PX, 0)

@@ -5,11 +5,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
+import pytest
 from PySide6.QtNetwork import QLocalSocket
 from pytestqt.qtbot import QtBot
 
-from gui.single_instance import SingleInstance
+from gui import app
+from gui.single_instance import Answer, SingleInstance
 
 SECOND = """
 import sys
@@ -95,3 +98,46 @@ def test_a_window_that_closes_takes_no_wish(qtbot: QtBot, tmp_path: Path) -> Non
     assert second.communicate()[0].split()[0] == "closing"
     assert wishes == []
     first.release()
+
+
+def test_a_window_that_hangs_up_is_gone_soon(qtbot: QtBot, tmp_path: Path) -> None:
+    """Its process clears away for a while longer, and answers nobody."""
+    first = SingleInstance(tmp_path)
+    assert first.acquire()
+    first.hang_up()
+    late = SingleInstance(tmp_path)
+    assert late.hand_over("mine") is Answer.CLOSING
+    assert not late.acquire(), "the place is kept"
+    first.release()
+    assert late.acquire()
+    late.release()
+
+
+class Place:
+    """An instance whose first window answers in turn, and then has gone."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+
+    def acquire(self) -> bool:
+        return not self.answers
+
+    def hand_over(self, profile: str) -> Answer:
+        assert profile == "mine"
+        return self.answers.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("answers", "wanted"),
+    [
+        ((), None),
+        ((Answer.TAKEN,), Answer.TAKEN),
+        ((Answer.CLOSING, Answer.CLOSING), None),
+        ((Answer.CLOSING, Answer.TAKEN), Answer.TAKEN),
+        ((Answer.SILENT,), None),  # it ended over the question
+        ((Answer.SILENT, Answer.CLOSING, Answer.SILENT), None),
+        ((Answer.SILENT, Answer.SILENT, Answer.TAKEN), Answer.SILENT),
+    ],
+)
+def test_what_a_second_start_makes_of_the_answers(answers: tuple[Answer, ...], wanted: Answer | None) -> None:
+    assert app._take_place(cast("SingleInstance", Place(*answers)), "mine") is wanted

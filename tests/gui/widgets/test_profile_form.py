@@ -7,12 +7,13 @@ import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QEnterEvent, QWheelEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QComboBox, QLineEdit, QPlainTextEdit, QWidget
+from PySide6.QtWidgets import QApplication, QComboBox, QLineEdit, QPlainTextEdit, QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
 
 from backend.desk.types import FieldSpec, ProfileForm
 from backend.events import Finding, Severity
 from gui.widgets.command_view import CommandView
+from gui.widgets.edge_line import EdgeLine
 from gui.widgets.field_editor import FieldEditor
 from gui.widgets.finding_list import FindingList
 from gui.widgets.profile_actions import DraftState, ProfileActions
@@ -401,3 +402,21 @@ def test_the_buttons_say_what_they_do(
     assert (actions.start.text(), actions.start.isEnabled()) == start
     assert actions.revert.isEnabled() == (state.n_changes > 0)
     assert actions.start.toolTip()
+
+
+def test_a_line_says_that_there_is_more_below(qtbot: QtBot) -> None:
+    area = QScrollArea()
+    qtbot.addWidget(area)
+    line = EdgeLine(area)
+    content = QWidget()
+    content.setMinimumHeight(600)
+    area.setWidget(content)
+    area.resize(200, 200)
+    area.show()
+    bar = area.verticalScrollBar()
+    qtbot.waitUntil(lambda: bar.maximum() > 0 and line.isVisible())
+    assert line.geometry().bottom() == area.viewport().geometry().bottom()
+    bar.setValue(bar.maximum())
+    assert not line.isVisible()
+    bar.setValue(0)
+    assert line.isVisible()
