@@ -111,8 +111,8 @@ class Closing(QObject):
             title="An engine is running",
             text=(
                 f"{run.title or 'The engine'} is {_WORDS[run.state]}. "
-                "Stopped, it frees its memory. "
-                "Left running, it goes on, and Specdeck takes it over when it is opened again."
+                "Stop it to free its memory, or leave it running: "
+                "Specdeck takes it over when it is opened again."
             ),
             answers=[
                 Answer("stop", "Stop it and close", "primary"),

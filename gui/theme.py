@@ -137,6 +137,7 @@ def code_font(px: int = FONT_PX - 1) -> QFont:
     """Return the font of figures and code."""
     font = QFont(CODE_FONT)
     font.setPixelSize(px)
+    font.setFeature(QFont.Tag("calt"), 0)  # no ligatures: -- stays two signs
     font.setStyleHint(QFont.StyleHint.Monospace)
     return font
 

@@ -309,6 +309,6 @@ def _measured_note(profile: Profile | None) -> str:
     known = profile.measured
     where = f" ({known.on})" if known.on else ""
     return (
-        f"{known.speed_ratio:.2g}x the speed without speculation, {known.acceptance_ratio * 100:.0f} % accepted"
-        f"{where}. {known.note}"
+        f"{known.speed_ratio:.2g}x the speed without speculation, {known.acceptance_ratio * 100:.0f} % accepted. "
+        f"{known.note}{where}"
     ).strip()

@@ -7,20 +7,18 @@ from dataclasses import replace
 import numpy as np
 from PySide6.QtCore import QSettings, QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QSplitter, QStackedWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
 from backend.desk.types import Reading, RunView
 from backend.events import HostSample, RunState, Sample
 from gui.bridge import Bridge
-from gui.theme import NOTE_PX, text_font
-from gui.widgets import figures, speculation_advice
-from gui.widgets.card import Floats, Moment
+from gui.widgets import drafts, figures, speculation_advice
+from gui.widgets.card import Floats, Moment, Readings
 from gui.widgets.card_grid import CardGrid
 from gui.widgets.chart_card import ChartCard
-from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.failure_view import FailureView
 from gui.widgets.notice_bar import NoticeBar
-from gui.widgets.run_cards import all_cards
+from gui.widgets.run_cards import PER_REQUEST, all_cards
 from gui.widgets.span_bar import DEFAULT_SPAN_S, SPANS_S, SpanBar
 from gui.widgets.startup_timeline import StartupTimeline
 
@@ -65,7 +63,10 @@ class RunPane(QWidget):
         # Kind of notice -> its line, and what it was shown for, so that one that was closed stays closed.
         self.notices = {kind: NoticeBar(self) for kind in ("stall", "few")}
         self._noticed: dict[str, object] = {}
-        self.measured = ElidedLabel("", self, font=text_font(NOTE_PX), mode=Qt.TextElideMode.ElideRight)
+        self.measured = QLabel(self)
+        self.measured.setProperty("role", "note")
+        self.measured.setWordWrap(True)
+        self.measured.setToolTip("What this profile was measured to do before it was shipped")
         self.stack = QStackedWidget(self)
         for page in (self.grid, self.startup, self.failure):
             self.stack.addWidget(page)
@@ -175,11 +176,14 @@ class RunPane(QWidget):
         curve = self._bridge.history.last(name, seconds=seconds, until=until)
         return curve.times, curve.values
 
-    def _read_each(self, names: Sequence[str], seconds: float, until: float) -> tuple[float, Floats]:
+    def _read_each(self, names: Sequence[str], seconds: float, until: float) -> Readings:
         """Readings of the run that is shown only: drafts of different runs do not add up to anything."""
         found = self._bridge.history.readings(names, seconds=seconds, until=until)
-        since = np.inf if self._run.ready_at is None else self._run.ready_at
-        return found.begin, found.values[:, found.times > since]
+        of_run = found.times > self._since()
+        return Readings(found.begin, found.times[of_run], found.values[:, of_run])
+
+    def _since(self) -> float:
+        return np.inf if self._run.ready_at is None else self._run.ready_at
 
     def _positions(self) -> Sequence[str]:
         return self._bridge.history.positions
@@ -232,8 +236,8 @@ class RunPane(QWidget):
         self._notice("few", run.run_id, self._few_words(), tone="warn")
         shows_measured = run.measured_note and run.is_live and self._shows_cards
         measured = f"Measured before: {run.measured_note}" if shows_measured else ""
-        if measured != self.measured.text:
-            self.measured.show_text(measured)
+        if measured != self.measured.text():
+            self.measured.setText(measured)
         self.measured.setVisible(bool(measured))
 
     def _notice(self, kind: str, about: object, words: str, *, tone: str = "info") -> None:
@@ -265,8 +269,25 @@ class RunPane(QWidget):
         self._draw()
 
     def _on_paused(self, paused: bool) -> None:
-        self._held = self._moment(self._host) if paused and self._host is not None else None
+        self._held = self._hold(self._host) if paused and self._host is not None else None
         self._draw()
+
+    def _hold(self, host: HostSample) -> Moment:
+        """Return this moment with the readings it rests on: those are not kept for long, and of another run soon."""
+        positions = tuple(self._positions())
+        names = (*drafts.NAMES, *positions, *PER_REQUEST)
+        history = self._bridge.history.readings(names, seconds=drafts.KEPT_S, until=host.t)
+        of_run = history.times > self._since()
+        rows = dict(zip(names, history.values[:, of_run], strict=True))
+        times = history.times[of_run]
+
+        def read_each(wanted: Sequence[str], seconds: float, until: float) -> Readings:
+            begin = max(until - seconds, history.begin)
+            inside = (times > begin) & (times <= until)
+            nothing = np.full(times.size, np.nan)
+            return Readings(begin, times[inside], np.array([rows.get(name, nothing)[inside] for name in wanted]))
+
+        return replace(self._moment(host), read_each=read_each)
 
     def _on_order_changed(self) -> None:
         self.bar.show_cards(self.grid.order, self.grid.shown)

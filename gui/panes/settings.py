@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices, QShowEvent, QWheelEvent
 from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
-from backend.desk.types import EngineEntry, JobProgress, Question, SettingsView
+from backend.desk.types import EngineEntry, JobProgress, Question, RunView, SettingsView
 from backend.errors import UserError
 from gui.bridge import Bridge
 from gui.theme import icon, theme
@@ -56,7 +56,9 @@ class SettingsPane(QWidget):
         self._column.addWidget(self._folder_card)
         self._column.addStretch()
         self._lay_out()
+        self._was_live = bridge.run.is_live
         bridge.job_progressed.connect(self._on_progress)
+        bridge.run_changed.connect(self._on_run_changed)
         theme.changed.connect(self._paint)
         self._paint()
 
@@ -202,6 +204,12 @@ class SettingsPane(QWidget):
         self._refresh_engines()
         if not self._saving:
             self._bridge.call(self, self._bridge.desk.settings_view(), done=self._show_settings)
+
+    def _on_run_changed(self, run: RunView) -> None:
+        if run.is_live != self._was_live:  # an engine that runs cannot be removed
+            self._was_live = run.is_live
+            if self.isVisible():
+                self._refresh_engines()
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         """Scroll the column also where the mouse is beside it."""

@@ -48,6 +48,7 @@ class LogLines(QAbstractListModel):
         self._shown: list[LogLine] = []
         self._filter = LineFilter()
         self._next = 0  # of `_all`: the first line that was not looked at yet
+        self.oldest_number = 0  # the first line since the last one that was forgotten, be it overwritten or not
         self.n_warnings = 0
         self.n_errors = 0
         self.longest = 0
@@ -64,8 +65,8 @@ class LogLines(QAbstractListModel):
 
     @property
     def n_overwritten(self) -> int:
-        """How many lines between the oldest and the newest one held gave way to what was written over them."""
-        return self.last_number - self.first_number + 1 - len(self._all) if self._all else 0
+        """How many lines since `oldest_number` gave way to what was written over them."""
+        return self.last_number - self.oldest_number + 1 - len(self._all) if self._all else 0
 
     @property
     def first_number(self) -> int:
@@ -105,6 +106,7 @@ class LogLines(QAbstractListModel):
         """Forget all lines; the filter stays."""
         self.beginResetModel()
         self._all, self._shown, self._next = [], [], 0
+        self.oldest_number = 0
         self.n_warnings = self.n_errors = self.longest = 0
         self._scan_timer.stop()
         self.endResetModel()
@@ -123,6 +125,8 @@ class LogLines(QAbstractListModel):
         surplus = len(self._all) + len(lines) - self._max_lines
         if surplus > 0:
             self._drop(min(max(surplus, _DROP_LINES), len(self._all)))
+        if not self._all and lines:
+            self.oldest_number = lines[0].number
         for line in lines:
             self._count(line, self._all[-1] if self._all else None, 1)
             self._all.append(line)
@@ -207,6 +211,7 @@ class LogLines(QAbstractListModel):
             self._count(self._all[n_lines], before, -1)
             self._count(self._all[n_lines], None, 1)
         del self._all[:n_lines]
+        self.oldest_number = self.first_number
         self._next = max(self._next - n_lines, 0)
         n_rows = bisect_left(self._shown, self.first_number, key=_number) if self._all else len(self._shown)
         if n_rows:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +27,24 @@ from gui.widgets.card_parts import FigureLine, Legend, SourceLine
 Floats = npt.NDArray[np.float64]
 Read = Callable[[str, float, float], tuple[Floats, Floats]]
 """Gives times and values of a series: (name, seconds, until) -> Unix seconds ascending, values with NaN for gaps."""
-ReadEach = Callable[[Sequence[str], float, float], tuple[float, Floats]]
-"""Gives the readings of one run one by one: (names, seconds, until) -> time after which all are there, a row a name."""
+
+
+class Readings(NamedTuple):
+    """Readings of one run one by one.
+
+    Attributes:
+        begin: Unix time after which all of them are there.
+        times: Unix seconds, ascending.
+        values: a row for each series, a column for each reading, NaN where it says nothing.
+    """
+
+    begin: float
+    times: Floats
+    values: Floats
+
+
+ReadEach = Callable[[Sequence[str], float, float], Readings]
+"""Gives readings: (names, seconds, until) -> those of the run that is shown."""
 
 LEAST_WIDTH = 272
 LEAST_HEIGHT = 224
@@ -70,8 +87,8 @@ class Moment:
 
     def drafts(self, seconds: float, positions: Sequence[str] = ()) -> drafts.Drafts:
         """Return what became of the drafts of this run within the last `seconds`, at these positions too."""
-        begin, values = self.read_each((*drafts.NAMES, *positions), seconds, self.now)
-        return drafts.pooled(values, self.now - begin)
+        found = self.read_each((*drafts.NAMES, *positions), seconds, self.now)
+        return drafts.pooled(found.values, self.now - found.begin)
 
     def last_known(self, name: str) -> tuple[float, float] | None:
         """Return time and value of the newest known value within the span."""

@@ -188,6 +188,8 @@ class Chart(QWidget):
         highest = 0.0
         most = max(self._view.width(), _LEAST_POINTS)
         few = round(most * _THINNED_SHARE)
+        # A bucket of the history in which the span begins is there whole.
+        curves = {name: (x[x >= -self.span_s], y[x >= -self.span_s]) for name, (x, y) in curves.items()}
         self.drawn = {name: (x, y) if x.size <= most else thinned(x, y, few) for name, (x, y) in curves.items()}
         for line in self._lines:
             if line.fill and line.name in curves:  # under extremes that jump up and down an area says nothing
@@ -200,7 +202,7 @@ class Chart(QWidget):
             dots = self._dots[name]
             if alone.any() or dots.xData is not None:
                 dots.setData(x[alone], y[alone])
-            known = y[np.isfinite(y) & (x >= -self.span_s)]
+            known = y[np.isfinite(y)]
             highest = max(highest, float(known.max())) if known.size else highest
         if self._fixed_limit is None:
             self._follow(highest)

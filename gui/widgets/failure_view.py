@@ -109,7 +109,7 @@ class FailureView(QWidget):
         self._line = diagnosis.log_line if diagnosis is not None else None
         spawned = view.log_file is not None
         title = view.title or view.profile or "The engine"
-        self.heading.setText(f"{title} failed" if spawned else f"{title} could not be started")
+        self.heading.setText(f"“{title}” failed" if spawned else f"“{title}” could not be started")
         self.cause.setText(diagnosis.cause if diagnosis is not None and diagnosis.cause else _UNKNOWN_CAUSE)
         self.place.setText("\n".join(_places(view)))
         self.place.setVisible(bool(self.place.text()))

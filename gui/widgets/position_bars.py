@@ -71,10 +71,12 @@ class PositionBars(QWidget):
                 painter.fillRect(area, QColor(tokens.series[_COLOUR]))
             if number % every == 0:
                 at_y = plot.bottom() - round((ratio or 0) * plot.height()) - text.height() - 2
-                inside = at_y < 0  # no room over a bar that reaches up to here
-                at_y += text.height() + 4 if inside else 0
+                share = figures.percent(ratio)
+                # No room over a bar that reaches up to here: then in it, if it is wide enough.
+                inside = at_y < 0 and bar >= text.horizontalAdvance(share)
+                at_y = at_y + text.height() + 4 if inside else max(at_y, 0)
                 painter.setPen(QColor(tokens.surface if inside else tokens.text))
-                painter.drawText(_centred(middle, at_y, text), Qt.AlignmentFlag.AlignCenter, figures.percent(ratio))
+                painter.drawText(_centred(middle, at_y, text), Qt.AlignmentFlag.AlignCenter, share)
                 painter.setPen(QColor(tokens.muted))
                 below = _centred(middle, plot.bottom() + 4, text)
                 painter.drawText(below, Qt.AlignmentFlag.AlignCenter, str(number + 1))

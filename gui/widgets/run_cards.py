@@ -16,6 +16,8 @@ _HISTOGRAM = ("histogram", "From the engine's histograms, so estimated within th
 _PSUTIL = ("psutil", "Measured on this machine with psutil")
 # With fewer requests in a reading, the slowest of 20 is not among them: p95 says little then.
 _FEW_REQUESTS = 20
+# Series that are needed reading by reading, besides the drafts.
+PER_REQUEST = ("ttft_count",)
 
 
 def engine_words(moment: Moment) -> str:
@@ -125,7 +127,7 @@ def _acceptance() -> CardView:
         tip="accepted draft tokens over all draft tokens",
         source=_COUNTERS[0],
         source_tip=_COUNTERS[1],
-        series=(Series("acceptance_rate", "each reading", 2, _times(100), _percent, fill=True),),
+        series=(Series("acceptance_rate", "each reading", 2, _times(100), _percent),),
         figure=figure,
         limit=100.0,
         unit="%",
@@ -167,20 +169,22 @@ def _latency(which: str, label: str) -> CardView:
 
 
 def _few_requests(moment: Moment, at: float | None) -> str:
-    """Say so when few requests stand behind the quantiles at a time; "" when they are enough, or not counted."""
+    """Say so when few requests stand behind the quantiles at a time, or nobody knows how many; "" when enough do."""
     count = moment.newest("ttft_count") if at is None else None
     if not count:
-        times, counts = moment.read("ttft_count", moment.span_s, moment.now)
+        found = moment.read_each(PER_REQUEST, drafts.KEPT_S, moment.now)
+        counts = found.values[0]
         counted = np.flatnonzero(counts > 0)
+        when = moment.now if at is None else moment.now + at
+        if when < found.begin:
+            return "How many requests are behind it is no longer known: p50 and p95 may rest on one"
         if not counted.size:
             return ""
-        count = float(
-            counts[counted[-1] if at is None else counted[np.argmin(np.abs(times[counted] - moment.now - at))]]
-        )
+        count = float(counts[counted[np.argmin(np.abs(found.times[counted] - when))]])
     if count >= _FEW_REQUESTS:
         return ""
     requests = "1 request" if count == 1 else f"{figures.number(count)} requests"
-    return f"Only {requests} in that reading: p50 and p95 are about right, estimated in a bucket of the histogram"
+    return f"Only {requests} in that reading: p50 and p95 stand somewhere in a bucket of the histogram"
 
 
 def _requests_words(moment: Moment) -> str:

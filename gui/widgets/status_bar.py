@@ -56,7 +56,7 @@ class StatusBar(QFrame):
         """Show the newest reading; unknown is a dash."""
         engine, host = reading.engine, reading.host
         if engine is None:
-            for label in (self.tokens, self.acceptance, self.length, self.cache, self.queue):
+            for label in (self.tokens, self.cache, self.queue):
                 label.setText(figures.UNKNOWN)
         else:
             self.tokens.setText(figures.rate(engine.generation_tokens_per_s))
@@ -75,7 +75,12 @@ class StatusBar(QFrame):
         engine, now = reading.engine, reading.host.t
         if engine is None or engine.state is RunState.STOPPED:
             self._recent.clear()  # another engine's drafts are not counted with these
+            for label in (self.acceptance, self.length):
+                label.setText(figures.UNKNOWN)
+            self.acceptance.setToolTip(_ACCEPTANCE_TIP)
             return
+        if self._recent and engine.t < self._recent[-1].t:
+            self._recent.clear()  # the clock was set back
         self._recent.append(engine)
         while self._recent and self._recent[0].t <= now - drafts.RECENT_S:
             self._recent.popleft()

@@ -38,6 +38,7 @@ class TopBar(QFrame):
         self._settling.setSingleShot(True)
         self.profiles = QComboBox()
         self.profiles.setAccessibleName("Profile")
+        self.profiles.setProperty("role", "running")  # what runs is read also while it cannot be changed
         self.profiles.setToolTip("The profile to start (Ctrl+P)")
         self.profiles.setMinimumWidth(180)
         self.profiles.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
@@ -116,7 +117,7 @@ class TopBar(QFrame):
         since = view.ready_at or view.started_at
         parts = []
         if view.is_live and since is not None:
-            parts.append(figures.uptime(time.time() - since))
+            parts.append(f"{'up ' if view.ready_at else ''}{figures.uptime(time.time() - since)}")
         if view.engine and view.is_live:
             parts.append(view.engine)
         if view.restart_needed:

@@ -75,6 +75,7 @@ class LogsPane(QWidget):
         self.warnings, self.errors = QPushButton(), QPushButton()
         for button in (self.warnings, self.errors):
             button.setProperty("kind", "chip")
+            button.setCheckable(True)
         self.remark = QLabel()
         self.remark.setProperty("role", "muted")
         self.remark.setAccessibleName("Remark on the log")
@@ -369,7 +370,7 @@ class LogsPane(QWidget):
     def _show_counts(self, n_lines: int, n_shown: int) -> None:
         n_gone = self.lines.n_overwritten
         total = _counted(n_lines + n_gone, "line")
-        if self.lines.first_number > 1:
+        if self.lines.oldest_number > 1:
             total = f"newest {total}"
         words = f"{n_shown:,} of {total}" if n_shown != n_lines else total[0].upper() + total[1:]
         if n_gone and n_shown == n_lines:
@@ -384,6 +385,7 @@ class LogsPane(QWidget):
             button.setVisible(n_lines > 0)
             button.setText(text)
             button.setAccessibleName(text)
+            button.setChecked(level == shows)
             button.setToolTip("Show lines of all levels again" if level == shows else tip)
         cut = "older lines are in the file" if n_lines >= MAX_LINES else ""
         self.remark.setText(" · ".join(filter(None, (cut, self._trouble))) if n_lines else "")

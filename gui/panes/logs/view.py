@@ -65,6 +65,7 @@ class LogView(QTableView):
         self.sideways.setAccessibleName("Scroll sideways")
         self.sideways.setToolTip("See the end of long lines (Left and Right, with Ctrl to the ends)")
         self.sideways.setSingleStep(_STEP_CHARACTERS)
+        self._turned = 0.0
         self.sideways.hide()
         self.sideways.valueChanged.connect(self._on_sideways)
         lines.rowsInserted.connect(self._on_inserted)
@@ -205,7 +206,10 @@ class LogView(QTableView):
         if not is_shift and abs(across) <= abs(down):
             super().wheelEvent(event)
             return
-        self.sideways.setValue(self.sideways.value() - round((across or down) * _STEP_CHARACTERS / _NOTCH))
+        self._turned += (across or down) * _STEP_CHARACTERS / _NOTCH  # a touchpad tells less than a character at once
+        whole = int(self._turned)
+        self._turned -= whole
+        self.sideways.setValue(self.sideways.value() - whole)
         event.accept()
 
 

@@ -9,8 +9,8 @@ def test_a_shipped_demo_says_what_it_was_measured_to_do() -> None:
     assert profile.measured is not None
     note = _measured_note(profile)
     assert note.startswith(f"{profile.measured.speed_ratio:.2g}x the speed without speculation, ")
-    assert f", {round(profile.measured.acceptance_ratio * 100)} % accepted ({profile.measured.on}). " in note
-    assert note.endswith(profile.measured.note)
+    assert f", {round(profile.measured.acceptance_ratio * 100)} % accepted. " in note
+    assert note.endswith(f"{profile.measured.note} ({profile.measured.on})")
 
 
 def test_others_say_nothing() -> None:

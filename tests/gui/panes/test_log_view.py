@@ -178,6 +178,14 @@ def test_sideways_by_keys_and_wheel_shows_the_end_of_a_line(view: LogView) -> No
         )  # fmt: skip
         QApplication.sendEvent(view.viewport(), event)
         assert view.delegate.first == before + 8
+    before = view.delegate.first
+    for _ in range(15):  # a touchpad: less than a character at once
+        event = QWheelEvent(
+            QPointF(9, 9), QPointF(9, 9), QPoint(0, 0), QPoint(-4, 0), Qt.MouseButton.NoButton,
+            Qt.KeyboardModifier.NoModifier, Qt.ScrollPhase.NoScrollPhase, False,
+        )  # fmt: skip
+        QApplication.sendEvent(view.viewport(), event)
+    assert view.delegate.first == before + 4
     assert view.following
 
 

@@ -381,6 +381,38 @@ def test_pause_holds_the_drawing_but_not_the_recording(qtbot: QtBot, bridge: Fak
     assert len(tokens.chart.drawn["generation_tokens_per_s"][0]) == 25, "nothing was lost"
 
 
+def test_what_is_held_stays_whole_however_long_and_whatever_runs_then(
+    qtbot: QtBot, bridge: FakeBridge, page: RunPane
+) -> None:
+    run_engine(qtbot, bridge, page, [drafting(n, n_drafts=10, rates=(0.9, 0.3)) for n in range(20)])
+    page.bar._pause.click()
+    shown = (page.grid.cards["acceptance"].figure.words, position_card(page).bars.ratios)
+    assert shown[1] == pytest.approx([0.9, 0.3])
+    for second in range(20, 800):  # more than is kept reading by reading
+        bridge.record(reading(second, drafting(second, n_drafts=10, rates=(0.1, 0.1))))
+    bridge.show(replace(READY, run_id="run-2", ready_at=STARTED + 700))
+    page.bar._spans.button(60).click()
+    settle(qtbot, page)
+    assert (page.grid.cards["acceptance"].figure.words, position_card(page).bars.ratios) == shown
+    page.bar._pause.click()
+    settle(qtbot, page)
+
+
+def test_latency_of_long_ago_is_marked_since_its_requests_are_not_known(
+    qtbot: QtBot, bridge: FakeBridge, page: RunPane
+) -> None:
+    samples = [replace(counting(n), ttft_count=50.0) for n in range(1500)]
+    run_engine(qtbot, bridge, page, samples)
+    page.bar._spans.button(1800).click()
+    settle(qtbot, page)
+    latency = page.grid.cards["latency"]
+    page.grid.point_at(-60.0)
+    assert latency.legend.values() == {"p50": "200", "p95": "300"}
+    page.grid.point_at(-1200.0)
+    assert latency.legend.values() == {"p50": "≈200", "p95": "≈300"}
+    assert "no longer known" in latency.legend.toolTip()
+
+
 def test_the_read_out_shows_one_time_on_every_card(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:
     samples = [counting(n) for n in range(60)]
     run_engine(qtbot, bridge, page, samples)
@@ -651,7 +683,7 @@ def test_what_was_measured_is_told_while_the_profile_runs(qtbot: QtBot, bridge: 
     assert not page.measured.isVisible()
     bridge.show(replace(READY, measured_note="0.88x the speed without speculation."))
     assert page.measured.isVisible()
-    assert page.measured.text == "Measured before: 0.88x the speed without speculation."
+    assert page.measured.text() == "Measured before: 0.88x the speed without speculation."
     bridge.show(replace(READY, state=RunState.STOPPED, measured_note="0.88x the speed without speculation."))
     assert not page.measured.isVisible()
 

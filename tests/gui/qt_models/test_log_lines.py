@@ -228,3 +228,12 @@ def test_the_longest_line_is_known_in_columns(model: LogLines) -> None:
     assert model.longest == 20
     model.clear()
     assert model.longest == 0
+
+
+def test_a_progress_bar_in_the_first_line_is_counted_too(model: LogLines) -> None:
+    model.append([LogLine(1, "1 %")])
+    model.append([LogLine(50, "100 %"), LogLine(51, "done")], replaces_last=True)
+    assert (model.oldest_number, model.n_lines, model.n_overwritten) == (1, 2, 49)
+    model.clear()
+    model.append([LogLine(7, "the tail of a long log")])
+    assert (model.oldest_number, model.n_overwritten) == (7, 0)

@@ -130,6 +130,12 @@ def test_a_dot_at_the_very_edge_is_whole(qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: is_dot(-1, -1))  # above the upper limit
 
 
+def test_what_is_older_than_the_span_is_not_drawn(chart: Chart) -> None:
+    chart.draw({"a": (np.array([-301.0, -300.0, -1.0]), np.array([90.0, 1.0, 2.0]))})
+    assert chart.drawn["a"][0].tolist() == [-300.0, -1.0]
+    assert chart.limit < 10
+
+
 def test_time_stands_still(chart: Chart) -> None:
     chart.set_span(1800)
     for end in (0.0, -0.3):

@@ -1,6 +1,7 @@
 """The parts of the shell: top bar, rail, notices, questions and the list of leftovers."""
 
 import time
+from dataclasses import replace
 
 import pytest
 import shiboken6
@@ -83,7 +84,7 @@ def test_the_time_runs_from_ready(qtbot: QtBot) -> None:
     made.show_run(
         RunView(state=RunState.READY, run_id="r", started_at=0.0, ready_at=time.time() - 4330, engine="vllm 0.32.0")
     )
-    assert made.words.text == "1 h 12 min \N{MIDDLE DOT} vllm 0.32.0"
+    assert made.words.text == "up 1 h 12 min \N{MIDDLE DOT} vllm 0.32.0"
 
 
 @pytest.mark.parametrize(
@@ -260,6 +261,41 @@ def test_unknown_figures_are_a_dash_and_never_zero(qtbot: QtBot) -> None:
         )
     )
     assert [label.text() for label in labels] == ["1,235", "77.8 %", "4.89", "3.1 %", "2 + 1 waiting"]
+
+
+def drafted(t: float, n_drafts: int, accepted: float) -> Reading:
+    """A reading of so many drafts of two tokens, of which this share was accepted."""
+    sample = Sample(
+        t=t,
+        interval_s=1.0,
+        state=RunState.READY,
+        drafts=float(n_drafts),
+        draft_tokens=2.0 * n_drafts,
+        acceptance_rate=accepted,
+        mean_acceptance_length=1 + 2 * accepted,
+    )
+    return Reading(HostSample(t=t, cpu_ratio=None, memory_used_bytes=0, memory_total_bytes=1), sample)
+
+
+def stopped(t: float) -> Reading:
+    return replace(drafted(t, 0, 0.0), engine=Sample(t=t, interval_s=None, state=RunState.STOPPED))
+
+
+def test_acceptance_is_that_of_ten_seconds_of_one_engine(qtbot: QtBot) -> None:
+    status = StatusBar()
+    qtbot.addWidget(status)
+    for second in range(15):  # the last ten: 5 x 10 drafts at 0.2 and 5 x 30 at 0.6
+        even = second % 2 == 0
+        status.show_reading(drafted(100.0 + second, 10 if even else 30, 0.2 if even else 0.6))
+    assert (status.acceptance.text(), status.length.text()) == ("50.0 %", "2.00")
+    assert status.acceptance.toolTip().endswith(": 200 drafts in 10 s")
+    status.show_reading(stopped(115.0))
+    assert status.acceptance.text() == "\N{EN DASH}"
+    status.show_reading(drafted(116.0, 10, 0.9))
+    assert status.acceptance.text() == "90.0 %", "another engine's drafts are not counted"
+    for second in range(20):  # the clock was set back
+        status.show_reading(drafted(50.0 + second, 10, 0.3))
+    assert status.acceptance.toolTip().endswith(": 100 drafts in 10 s")
 
 
 def test_dialogs_block_only_their_window(qtbot: QtBot) -> None:

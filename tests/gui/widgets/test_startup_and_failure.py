@@ -139,7 +139,7 @@ def failure(qtbot: QtBot) -> FailureView:
 
 def test_a_failure_says_why_how_and_where(failure: FailureView) -> None:
     failure.show_run(FAILED)
-    assert failure.heading.text() == "Demo failed"
+    assert failure.heading.text() == "“Demo” failed"
     assert failure.cause.text() == "ValueError: no room"
     assert failure.place.text().splitlines() == [
         "How it ended: exit code 1",
@@ -173,7 +173,7 @@ def test_a_failure_after_ready_and_without_a_cause(failure: FailureView, qtbot: 
 
 def test_a_failure_before_the_spawn_has_no_log(failure: FailureView) -> None:
     failure.show_run(RunView(state=RunState.FAILED, title="Demo", diagnosis=Diagnosis("No space left.")))
-    assert failure.heading.text() == "Demo could not be started"
+    assert failure.heading.text() == "“Demo” could not be started"
     assert not failure.show_log.isVisible()
     assert not failure.place.isVisible()
 
