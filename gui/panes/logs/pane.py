@@ -10,7 +10,6 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QLabel,
     QPushButton,
-    QSizePolicy,
     QStackedWidget,
     QVBoxLayout,
     QWidget,
@@ -20,9 +19,10 @@ from backend.desk.types import JobProgress, LogBatch, RunEntry, RunView
 from backend.errors import UserError
 from backend.events import RunState
 from gui.bridge import Bridge
+from gui.panes.logs.counts import LogCounts
 from gui.panes.logs.view import LogFrame, LogView
 from gui.qt_models.line_filter import LineFilter
-from gui.qt_models.log_lines import MAX_LINES, LogLines
+from gui.qt_models.log_lines import LogLines
 from gui.theme import icon, theme
 from gui.widgets.line_detail import LineDetail
 from gui.widgets.log_toolbar import LogToolbar
@@ -69,17 +69,7 @@ class LogsPane(QWidget):
         self.view = LogView(self.lines)
         self.toolbar = LogToolbar()
         self.detail = LineDetail()
-        self.counts = QLabel()
-        self.counts.setProperty("role", "muted")
-        self.counts.setAccessibleName("Number of lines")
-        self.warnings, self.errors = QPushButton(), QPushButton()
-        for button in (self.warnings, self.errors):
-            button.setProperty("kind", "chip")
-            button.setCheckable(True)
-        self.remark = QLabel()
-        self.remark.setProperty("role", "muted")
-        self.remark.setAccessibleName("Remark on the log")
-        self.remark.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self.counts = LogCounts()
         self.news = QPushButton()
         self.news.setProperty("kind", "chip")
         self.news.setAccessibleName("New lines")
@@ -117,10 +107,7 @@ class LogsPane(QWidget):
         foot = QHBoxLayout()
         foot.setContentsMargins(4, 0, 4, 0)
         foot.setSpacing(8)
-        foot.addWidget(self.counts)
-        foot.addWidget(self.warnings)
-        foot.addWidget(self.errors)
-        foot.addWidget(self.remark, 1)
+        foot.addWidget(self.counts, 1)
         foot.addWidget(self.news)
         # The chip comes and goes; the line under the list must not move.
         self.news.ensurePolished()
@@ -151,8 +138,7 @@ class LogsPane(QWidget):
         self.detail.closed.connect(self.view.clearSelection)
         self.news.clicked.connect(self._on_news)
         self.show_all.clicked.connect(self._on_show_all)
-        self.warnings.clicked.connect(self._on_warnings)
-        self.errors.clicked.connect(self._on_errors)
+        self.counts.level_pressed.connect(self._on_level_pressed)
         theme.changed.connect(self._paint)
         children = Qt.ShortcutContext.WidgetWithChildrenShortcut
         for keys, slot in (
@@ -297,13 +283,7 @@ class LogsPane(QWidget):
         self.toolbar.clear_filter()
         self._apply_filter()
 
-    def _on_warnings(self) -> None:
-        self._show_level("WARNING")
-
-    def _on_errors(self) -> None:
-        self._show_level("ERROR")
-
-    def _show_level(self, level: str) -> None:
+    def _on_level_pressed(self, level: str) -> None:
         """Show lines from a level on, or again all lines."""
         self.toolbar.choose_level("" if self.toolbar.level == level else level)
         self._apply_filter()
@@ -349,7 +329,7 @@ class LogsPane(QWidget):
             self.empty.setText(words)
             self.empty.setAccessibleName(words)
         self._stack.setCurrentIndex(1 if words else 0)
-        self._show_counts(n_lines, n_shown)
+        self.counts.show_counts(self.lines, n_shown=n_shown, level=self.toolbar.level, trouble=self._trouble)
         self.toolbar.show_can(copy=n_shown > 0, folder=bool(self._run_id))
         n_new = self._n_new
         self.news.setVisible(n_new > 0 and not self.view.following)
@@ -367,35 +347,8 @@ class LogsPane(QWidget):
             )
         return "No engine has been started yet.\nChoose a profile in the top bar and press Start: its log appears here."
 
-    def _show_counts(self, n_lines: int, n_shown: int) -> None:
-        n_gone = self.lines.n_overwritten
-        total = _counted(n_lines + n_gone, "line")
-        if self.lines.oldest_number > 1:
-            total = f"newest {total}"
-        words = f"{n_shown:,} of {total}" if n_shown != n_lines else total[0].upper() + total[1:]
-        if n_gone and n_shown == n_lines:
-            words += f", {n_gone:,} of them overwritten by a progress bar"
-        self.counts.setText(words if n_lines else "")
-        level = self.toolbar.level
-        for button, shows, n_found, word, tip in (
-            (self.warnings, "WARNING", self.lines.n_warnings, "warning", "Show only warnings and errors"),
-            (self.errors, "ERROR", self.lines.n_errors, "error", "Show only errors; a traceback counts as one"),
-        ):
-            text = _counted(n_found, word)
-            button.setVisible(n_lines > 0)
-            button.setText(text)
-            button.setAccessibleName(text)
-            button.setChecked(level == shows)
-            button.setToolTip("Show lines of all levels again" if level == shows else tip)
-        cut = "older lines are in the file" if n_lines >= MAX_LINES else ""
-        self.remark.setText(" · ".join(filter(None, (cut, self._trouble))) if n_lines else "")
-
     def _paint(self) -> None:
         self.news.setIcon(icon("down", theme.tokens.accent, size_px=14))
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def _label(entry: RunEntry) -> str:

@@ -26,10 +26,8 @@ _NARROW_PX = 1174
 # Widths of the list and of the right column, in a wide page and in a narrow one.
 _WIDE, _NARROW = (264, 392), (220, 288)
 _RUN_WORDS = {
-    RunState.PREFLIGHT: "starting",
-    RunState.STARTING: "starting",
-    RunState.READY: "running",
-    RunState.UNRESPONSIVE: "running",
+    **dict.fromkeys((RunState.PREFLIGHT, RunState.STARTING), "starting"),
+    **dict.fromkeys((RunState.READY, RunState.UNRESPONSIVE), "running"),
     RunState.STOPPING: "stopping",
 }
 

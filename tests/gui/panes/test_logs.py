@@ -91,9 +91,9 @@ def test_lines_of_the_current_run_come_as_they_are_written(qtbot: QtBot, bridge:
     wait(qtbot, pane, one, two, "bar 1%")
     append(folder, "bar 2%\nTraceback (most recent call last):\n  File x\nKeyError: 1\n")
     wait(qtbot, pane, one, two, "bar 2%", "Traceback (most recent call last):", "  File x", "KeyError: 1")
-    assert pane.counts.text() == "7 lines, 1 of them overwritten by a progress bar"
+    assert pane.counts.total.text() == "7 lines, 1 of them overwritten by a progress bar"
     assert pane.lines.last_number == 7
-    assert (pane.warnings.text(), pane.errors.text()) == ("1 warning", "1 error")
+    assert (pane.counts.warnings.text(), pane.counts.errors.text()) == ("1 warning", "1 error")
     assert not pane.empty.isVisible()
 
 
@@ -173,7 +173,7 @@ def test_filter_by_text_and_level(qtbot: QtBot, bridge: Bridge, pane: LogsPane) 
     qtbot.waitUntil(pane.toolbar.filter.hasFocus, timeout=LIMIT_MS)
     QTest.keyClicks(pane.toolbar.filter, "WORKER")
     wait(qtbot, pane, *wanted)
-    assert pane.counts.text() == f"{len(wanted)} of {len(counted)} lines"
+    assert pane.counts.total.text() == f"{len(wanted)} of {len(counted)} lines"
 
     pane.toolbar.levels.setCurrentIndex(2)
     pane.toolbar.levels.activated.emit(2)
@@ -193,7 +193,11 @@ def test_the_counts_choose_the_level(qtbot: QtBot, bridge: Bridge, pane: LogsPan
     become_current(bridge, make_run(NEW, b"INFO 11-30 10:00:00 a\nWARNING 11-30 10:00:00 b\nERROR 11-30 10:00:00 c\n"))
     pane.show()
     qtbot.waitUntil(lambda: pane.lines.n_lines == 3, timeout=LIMIT_MS)
-    for button, level, n_shown in ((pane.warnings, "WARNING", 2), (pane.errors, "ERROR", 1), (pane.errors, "", 3)):
+    for button, level, n_shown in (
+        (pane.counts.warnings, "WARNING", 2),
+        (pane.counts.errors, "ERROR", 1),
+        (pane.counts.errors, "", 3),
+    ):
         QTest.mouseClick(button, Qt.MouseButton.LeftButton)
         assert pane.toolbar.level == level
         assert pane.lines.rowCount() == n_shown or pane.lines.is_scanning
@@ -368,9 +372,9 @@ def test_a_log_that_cannot_be_read_is_said_until_it_can_be(qtbot: QtBot, bridge:
     folder.log_file.rmdir()
     append(folder, "one\n")
     wait(qtbot, pane, "one")
-    qtbot.waitUntil(lambda: "cannot" not in pane.remark.text(), timeout=LIMIT_MS)
+    qtbot.waitUntil(lambda: "cannot" not in pane.counts.remark.text(), timeout=LIMIT_MS)
     folder.log_file.rename(folder.log_file.with_name("away"))
     folder.log_file.mkdir()
-    qtbot.waitUntil(lambda: words in pane.remark.text(), timeout=LIMIT_MS)
+    qtbot.waitUntil(lambda: words in pane.counts.remark.text(), timeout=LIMIT_MS)
     assert texts(pane) == ["one"]
     folder.log_file.rmdir()
