@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
     if answer is Answer.TAKEN:
         return 0
     if answer is not None:
-        what = "is closing, which takes long" if answer is Answer.CLOSING else "does not answer"
+        what = "has not closed in a minute" if answer is Answer.CLOSING else "does not answer"
         sys.stderr.write(
             f"Specdeck is open already (process {instance.holder()}) but {what}. "
             "End that process, then start it again.\n"

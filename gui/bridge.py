@@ -4,15 +4,17 @@ import asyncio
 import concurrent.futures
 import contextlib
 import logging
+import math
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import shiboken6
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
+from backend.curves import Readings
 from backend.desk.desk import Desk
 from backend.desk.types import ChatDelta, ChatView, Event, JobProgress, LogBatch, Reading, RunView
 from backend.errors import UserError
@@ -75,6 +77,11 @@ class Bridge(QObject):
         """Start the backend's thread, and the sampling."""
         self._thread.start()
         self.call(self, self.desk.begin(), done=lambda _: self.began.emit())
+
+    def run_readings(self, names: Sequence[str], seconds: float, until: float) -> Readings:
+        """Return the readings of the run that is shown, as History.readings: drafts of two runs do not add up."""
+        since = math.inf if self.run.ready_at is None else self.run.ready_at
+        return self.history.readings(names, seconds=seconds, until=until).after(since)
 
     # ---- window to backend -----------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from gui.bridge import Bridge
 from gui.closing import Closing
 from gui.launcher import Launcher
 from gui.leftovers import Leftovers
+from gui.widgets import pooled_acceptance
 from gui.widgets.choice_dialog import Answer, ChoiceDialog, DialogSlot
 from gui.widgets.notice_bar import NoticeBar
 from gui.widgets.rail import Rail
@@ -280,7 +281,10 @@ class MainWindow(QMainWindow):
     def _on_sampled(self, reading: Reading) -> None:
         if not self.isMinimized() and self.isVisible():
             self.top_bar.tick()
-            self.status.show_reading(reading)
+            now = reading.host.t
+            names, seconds = pooled_acceptance.NAMES, pooled_acceptance.RECENT_S
+            recent = pooled_acceptance.pooled(self._bridge.run_readings(names, seconds, now), now)
+            self.status.show_reading(reading, recent)
         if not self._pages and reading.engine is not None:  # figures first, the charts take a moment
             self.status.repaint()
             QTimer.singleShot(0, self, self._show_first_page)

@@ -71,7 +71,7 @@ _EMPTY = {
 }
 """What happens with an empty field, where neither a default of vLLM nor one of ours says it."""
 
-CHOICES = frozenset(
+CHOICE_FIELDS = frozenset(
     {
         "target.model", "target.dtype",
         "speculation.method", "speculation.model", "speculation.quantization",
@@ -131,12 +131,12 @@ def _spec(
         flag=flag,
         kind=profile_text.kind(path),
         default=_default(path, options.get(flag), spec_fields.get(path)),
-        choices=choices if path in CHOICES else (),
+        choices=choices if path in CHOICE_FIELDS else (),
         required=path == "target.model",
         # A CPU engine takes the exact size of the cache as the size of its own.
         gpu_only=field.gpu_only and path != "memory.kv_cache_bytes",
         advanced=path not in _PLAIN,
-        is_choice=path in CHOICES,
+        is_choice=path in CHOICE_FIELDS,
     )
 
 

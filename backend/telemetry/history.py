@@ -1,14 +1,13 @@
 """The last day of figures in fixed memory: the newest readings one by one, older ones as extremes of time buckets."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 import numpy.typing as npt
 
+from backend.curves import EACH_S, Curve, Floats, Readings
 from backend.events import HostSample, Sample
-
-Floats = npt.NDArray[np.float64]
 
 # What a chart can show; positions of acceptance come as "acceptance_position_0" and so on.
 ENGINE_SERIES = tuple(
@@ -18,36 +17,12 @@ HOST_SERIES = tuple(each.name for each in fields(HostSample) if each.name != "t"
 POSITION_SERIES = "acceptance_position_"
 
 MAX_POINTS = 720
-_ROWS_S = 360.0
 # Seconds a bucket, seconds kept: 360 buckets of two points each are as many points as a plot has pixels.
 LEVELS = ((5.0, 1800.0), (20.0, 7200.0), (60.0, 21600.0), (240.0, 86400.0))
 # Nobody was reading (a suspended machine, an engine that was not there) when the next reading comes this late;
 # while the window is hidden one comes every 5 s, whatever the interval is, and that is no gap.
 _SLOWEST_INTERVAL_S = 5.0
 _GAP_INTERVALS = 2.5
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """One series, oldest first: `times` in Unix seconds, `values` in the unit of its name, NaN for a gap."""
-
-    times: Floats
-    values: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class Readings:
-    """Readings one by one, oldest first.
-
-    Attributes:
-        begin: Unix time after which all of them are there; later than was asked for when they are not kept so long.
-        times: Unix seconds.
-        values: a row for each name that was asked for, NaN where a reading says nothing.
-    """
-
-    begin: float
-    times: Floats
-    values: Floats
 
 
 class _Rows:
@@ -83,12 +58,13 @@ class _Rows:
         order = order[(times >= start) & (times <= end)]
         return Curve(self._times[order], self._values[column, order])
 
-    def readings(self, columns: Sequence[int], start: float, end: float) -> Readings:
+    def readings(self, names: Sequence[str], columns: Sequence[int], start: float, end: float) -> Readings:
         order = _oldest_first(self._count, self._capacity)
         times = self._times[order]
         begin = start if self.reach(start) else float(times[0])
         inside = (times > begin) & (times <= end)
-        return Readings(begin, times[inside], self._values[np.asarray(columns)[:, np.newaxis], order[inside]])
+        values = self._values[np.asarray(columns)[:, np.newaxis], order[inside]]
+        return Readings(tuple(names), begin, times[inside], values)
 
 
 class _Buckets:
@@ -220,7 +196,7 @@ class Track:
         end = (self._newest_t or 0.0) if until is None else until
         rows = self._levels[0]
         assert isinstance(rows, _Rows)
-        return rows.readings([self._columns.get(name, 0) for name in names], end - seconds, end)
+        return rows.readings(names, [self._columns.get(name, 0) for name in names], end - seconds, end)
 
 
 class History:
@@ -228,7 +204,7 @@ class History:
 
     def __init__(self, *, interval_s: float = 1.0) -> None:
         """Make room for readings that come every `interval_s` seconds; other paces are fine too."""
-        n_rows = max(1, min(round(_ROWS_S / interval_s), MAX_POINTS))
+        n_rows = max(1, min(round(EACH_S / interval_s), MAX_POINTS))
         gap_s = _GAP_INTERVALS * max(interval_s, _SLOWEST_INTERVAL_S)
         self._engine = Track(ENGINE_SERIES, n_rows=n_rows, levels=LEVELS, gap_s=gap_s)
         self._host = Track(HOST_SERIES, n_rows=n_rows, levels=LEVELS, gap_s=gap_s)

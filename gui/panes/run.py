@@ -9,11 +9,12 @@ from PySide6.QtCore import QSettings, QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QLabel, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
+from backend.curves import EACH_S, Curve
 from backend.desk.types import Reading, RunView
 from backend.events import HostSample, RunState, Sample
 from gui.bridge import Bridge
-from gui.widgets import drafts, figures, speculation_advice
-from gui.widgets.card import Floats, Moment, Readings
+from gui.widgets import figures, pooled_acceptance, speculation_advice
+from gui.widgets.card import Moment
 from gui.widgets.card_grid import CardGrid
 from gui.widgets.chart_card import ChartCard
 from gui.widgets.failure_view import FailureView
@@ -165,25 +166,15 @@ class RunPane(QWidget):
             now=host.t,
             span_s=self._span_s,
             read=self._read,
-            read_each=self._read_each,
+            read_each=self._bridge.run_readings,
             state=self._run.state,
             sample=self._sample,
             host=host,
             interval_s=self._interval_s,
         )
 
-    def _read(self, name: str, seconds: float, until: float) -> tuple[Floats, Floats]:
-        curve = self._bridge.history.last(name, seconds=seconds, until=until)
-        return curve.times, curve.values
-
-    def _read_each(self, names: Sequence[str], seconds: float, until: float) -> Readings:
-        """Readings of the run that is shown only: drafts of different runs do not add up to anything."""
-        found = self._bridge.history.readings(names, seconds=seconds, until=until)
-        of_run = found.times > self._since()
-        return Readings(found.begin, found.times[of_run], found.values[:, of_run])
-
-    def _since(self) -> float:
-        return np.inf if self._run.ready_at is None else self._run.ready_at
+    def _read(self, name: str, seconds: float, until: float) -> Curve:
+        return self._bridge.history.last(name, seconds=seconds, until=until)
 
     def _positions(self) -> Sequence[str]:
         return self._bridge.history.positions
@@ -274,20 +265,8 @@ class RunPane(QWidget):
 
     def _hold(self, host: HostSample) -> Moment:
         """Return this moment with the readings it rests on: those are not kept for long, and of another run soon."""
-        positions = tuple(self._positions())
-        names = (*drafts.NAMES, *positions, *PER_REQUEST)
-        history = self._bridge.history.readings(names, seconds=drafts.KEPT_S, until=host.t)
-        of_run = history.times > self._since()
-        rows = dict(zip(names, history.values[:, of_run], strict=True))
-        times = history.times[of_run]
-
-        def read_each(wanted: Sequence[str], seconds: float, until: float) -> Readings:
-            begin = max(until - seconds, history.begin)
-            inside = (times > begin) & (times <= until)
-            nothing = np.full(times.size, np.nan)
-            return Readings(begin, times[inside], np.array([rows.get(name, nothing)[inside] for name in wanted]))
-
-        return replace(self._moment(host), read_each=read_each)
+        names = (*pooled_acceptance.NAMES, *self._positions(), *PER_REQUEST)
+        return replace(self._moment(host), read_each=self._bridge.run_readings(names, EACH_S, host.t).part)
 
     def _on_order_changed(self) -> None:
         self.bar.show_cards(self.grid.order, self.grid.shown)

@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QColor, QFocusEvent, QKeyEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import (
@@ -19,33 +17,17 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from backend.curves import Curve, Readings
 from backend.events import HostSample, RunState, Sample
 from gui.theme import RADIUS_PX, icon, theme
-from gui.widgets import drafts, figures
-from gui.widgets.card_parts import FigureLine, Legend, SourceLine
+from gui.widgets import figures, pooled_acceptance
+from gui.widgets.card_parts import FigureLine, Legend, Source, SourceLine
+from gui.widgets.pooled_acceptance import Drafts
 
-Floats = npt.NDArray[np.float64]
-Read = Callable[[str, float, float], tuple[Floats, Floats]]
-"""Gives times and values of a series: (name, seconds, until) -> Unix seconds ascending, values with NaN for gaps."""
-
-
-class Readings(NamedTuple):
-    """Readings of one run one by one.
-
-    Attributes:
-        begin: Unix time after which all of them are there.
-        times: Unix seconds, ascending.
-        values: a row for each series, a column for each reading, NaN where it says nothing.
-    """
-
-    begin: float
-    times: Floats
-    values: Floats
-
-
+Read = Callable[[str, float, float], Curve]
+"""Gives a series: (name, seconds, until) -> its curve."""
 ReadEach = Callable[[Sequence[str], float, float], Readings]
 """Gives readings: (names, seconds, until) -> those of the run that is shown."""
-
 LEAST_WIDTH = 272
 LEAST_HEIGHT = 224
 _ICON_PX = 14
@@ -85,10 +67,11 @@ class Moment:
             value = getattr(self.host, name, None)
         return None if value is None else float(value)
 
-    def drafts(self, seconds: float, positions: Sequence[str] = ()) -> drafts.Drafts:
+    def drafts(self, seconds: float, positions: Sequence[str] = ()) -> Drafts:
         """Return what became of the drafts of this run within the last `seconds`, at these positions too."""
-        found = self.read_each((*drafts.NAMES, *positions), seconds, self.now)
-        return drafts.pooled(found.values, self.now - found.begin)
+        return pooled_acceptance.pooled(
+            self.read_each((*pooled_acceptance.NAMES, *positions), seconds, self.now), self.now
+        )
 
     def last_known(self, name: str) -> tuple[float, float] | None:
         """Return time and value of the newest known value within the span."""
@@ -113,13 +96,15 @@ class Card(QFrame):
     pointed = Signal(object)
     enlarge_asked = Signal(bool)
 
-    def __init__(self, key: str, title: str, body: QWidget, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, key: str, title: str, body: QWidget, parent: QWidget | None = None, *, needs_engine: bool = True
+    ) -> None:
         super().__init__(parent)
         self.key, self.title = key, title
         self.cursor_at: float | None = None
         self.moment: Moment | None = None
         self.n_redraws = 0
-        self.needs_engine = True
+        self.needs_engine = needs_engine
         self._source_words = self._source_tip = ""
         self.setProperty("card", True)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
@@ -203,10 +188,10 @@ class Card(QFrame):
         """Draw the read-out, or take it away."""
         raise NotImplementedError
 
-    def _say_source(self, words: str, tip: str, interval_s: float) -> None:
+    def _say_source(self, source: Source, interval_s: float) -> None:
         """Name where the values come from; how long a reading is stands in the tooltip, since it changes always."""
-        self._source_words = words
-        self._source_tip = f"{tip}. The newest reading tells of {figures.number(interval_s, 1)} s."
+        self._source_words = source.word
+        self._source_tip = f"{source.sentence}. The newest reading tells of {figures.number(interval_s, 1)} s."
 
     def _show_message(self, words: str) -> None:
         """Show words instead of the plot; "" shows the plot."""

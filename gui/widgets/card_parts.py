@@ -33,6 +33,13 @@ class _PaintedText(QWidget):
             self.setToolTip(tip or words)
 
 
+class Source(NamedTuple):
+    """Where figures come from: in a word, and in a sentence without its full stop."""
+
+    word: str
+    sentence: str
+
+
 class Headline(NamedTuple):
     """A figure and the words beside it: `short` says them where there is little room, `note` only the tooltip."""
 

@@ -11,9 +11,8 @@ from PySide6.QtCore import QEvent, QObject, QPointF, Qt, Signal
 from PySide6.QtGui import QColor, QMouseEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
+from backend.curves import Floats
 from gui.theme import NOTE_PX, mix, text_font, theme
-
-Floats = npt.NDArray[np.float64]
 
 # Seconds between two marks of the time axis, for spans up to the one beside it.
 _TIME_STEPS = ((90, 15), (600, 60), (3600, 600), (14_400, 1800), (43_200, 3600), (math.inf, 14_400))

@@ -7,11 +7,13 @@ import numpy as np
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QButtonGroup, QPushButton, QStackedLayout, QWidget
 
+from backend.curves import EACH_S, Curve
 from gui.theme import NOTE_PX, text_font
-from gui.widgets import drafts, figures
-from gui.widgets.card import Card, Floats, Moment
-from gui.widgets.card_parts import Headline, LegendEntry
+from gui.widgets import figures, pooled_acceptance
+from gui.widgets.card import Card, Moment
+from gui.widgets.card_parts import Headline, LegendEntry, Source
 from gui.widgets.chart import Chart, Line
+from gui.widgets.pooled_acceptance import Drafts
 from gui.widgets.position_bars import PositionBars
 
 # A plot is drawn anew when it has moved by this share of its span, and at the latest after so many seconds.
@@ -40,7 +42,7 @@ class CardView:
 
     Attributes:
         label: the button that chooses it; `tip` explains it.
-        source: where its figures come from, in a word; `source_tip` in a sentence without its full stop.
+        source: where its figures come from.
         unit: what the upper end of the value axis is called.
         caution: why the values at a time (seconds before now as a negative number, None for the newest) are only
             about right; "" where they are exact.
@@ -50,8 +52,7 @@ class CardView:
 
     label: str
     tip: str
-    source: str
-    source_tip: str
+    source: Source
     series: tuple[Series, ...]
     figure: Callable[[Moment], Headline]
     limit: float | None = None
@@ -70,9 +71,9 @@ class ChartCard(Card):
 
     view_chosen = Signal(int)
 
-    def __init__(self, key: str, title: str, views: Sequence[CardView], parent: QWidget | None = None) -> None:
+    def __init__(self, key: str, title: str, views: Sequence[CardView], *, needs_engine: bool = True) -> None:
         body = QWidget()
-        super().__init__(key, title, body, parent)
+        super().__init__(key, title, body, needs_engine=needs_engine)
         self.views = tuple(views)
         self.view_index = 0
         self._drawn: Moment | None = None  # what the plot shows
@@ -125,7 +126,7 @@ class ChartCard(Card):
         """Hand the curves of the span to the plot, and say the newest values."""
         view = self.views[self.view_index]
         has_values = self._is_fresh(moment) or self._draw(moment)
-        self._say_source(view.source, view.source_tip, moment.interval_s)
+        self._say_source(view.source, moment.interval_s)
         headline = view.figure(moment)
         if has_values:
             self.figure.show_figure(*headline)
@@ -188,8 +189,8 @@ class PositionCard(Card):
         key: str,
         title: str,
         names: Callable[[], Sequence[str]],
-        words: Callable[[Moment, drafts.Drafts], str],
-        source: tuple[str, str],
+        words: Callable[[Moment, Drafts], str],
+        source: Source,
     ) -> None:
         """Show the series that `names` gives.
 
@@ -198,17 +199,17 @@ class PositionCard(Card):
             title: what it shows.
             names: the series there are.
             words: why there is nothing to show.
-            source: where the figures come from, in a word and in a sentence without its full stop.
+            source: where the figures come from.
         """
         self.bars = PositionBars()
         super().__init__(key, title, self.bars)
         self._names, self._words, self._source = names, words, source
-        self._drafts = drafts.Drafts(0.0)
+        self._drafts = Drafts(0.0)
 
     def show_moment(self, moment: Moment) -> None:
         """Show all drafts of the span, or of the part of it that is known reading by reading."""
-        self._say_source(*self._source, moment.interval_s)
-        self._drafts = moment.drafts(min(moment.span_s, drafts.KEPT_S), self._names())
+        self._say_source(self._source, moment.interval_s)
+        self._drafts = moment.drafts(min(moment.span_s, EACH_S), self._names())
         self.show_cursor(moment)
 
     def show_cursor(self, moment: Moment) -> None:
@@ -226,7 +227,7 @@ class PositionCard(Card):
         self._show_message("")
         tokens = "draft token" if len(ratios) == 1 else "draft tokens"
         if at is None:
-            count, span = drafts.count_words(self._drafts), drafts.span_words(self._drafts.over_s)
+            count, span = pooled_acceptance.count_words(self._drafts), pooled_acceptance.span_words(self._drafts.over_s)
             self.figure.show_figure(
                 str(len(ratios)), f"{tokens}, {count} in the last {span}", f"{tokens}, {count} in {span}"
             )
@@ -254,4 +255,4 @@ class PositionCard(Card):
         return tuple(found)
 
 
-_NOTHING: tuple[Floats, Floats] = (np.empty(0), np.empty(0))
+_NOTHING = Curve(np.empty(0), np.empty(0))

@@ -4,16 +4,18 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from backend.curves import EACH_S
 from backend.events import RunState, Speculation
-from gui.widgets import drafts, figures
+from gui.widgets import figures, pooled_acceptance
 from gui.widgets.card import Card, Moment
-from gui.widgets.card_parts import Headline
+from gui.widgets.card_parts import Headline, Source
 from gui.widgets.chart_card import CardView, ChartCard, PositionCard, Series
+from gui.widgets.pooled_acceptance import Drafts
 
 NO_ENGINE = "No engine is running. Press Start."
-_COUNTERS = ("engine counters", "From the engine's own counters")
-_HISTOGRAM = ("histogram", "From the engine's histograms, so estimated within the buckets of those")
-_PSUTIL = ("psutil", "Measured on this machine with psutil")
+_COUNTERS = Source("engine counters", "From the engine's own counters")
+_HISTOGRAM = Source("histogram", "From the engine's histograms, so estimated within the buckets of those")
+_PSUTIL = Source("psutil", "Measured on this machine with psutil")
 # With fewer requests in a reading, the slowest of 20 is not among them: p95 says little then.
 _FEW_REQUESTS = 20
 # Series that are needed reading by reading, besides the drafts.
@@ -50,15 +52,13 @@ def speculation_words(moment: Moment) -> str:
 
 def all_cards(positions: Callable[[], Sequence[str]]) -> tuple[Card, ...]:
     """Make the six cards in their usual order; `positions` names the series of acceptance by position."""
-    host = ChartCard("host", "Host", [_host()])
-    host.needs_engine = False
     return (
         ChartCard("tokens", "Tokens per second", [_generated(), _prompt()]),
         ChartCard("acceptance", "Draft acceptance", [_acceptance()]),
         PositionCard("positions", "Acceptance by position", positions, _position_words, _COUNTERS),
         ChartCard("latency", "Latency", [_latency("ttft", "First token"), _latency("itl", "Between tokens")]),
         ChartCard("cache", "KV cache and requests", [_cache(), _requests()]),
-        host,
+        ChartCard("host", "Host", [_host()], needs_engine=False),
     )
 
 
@@ -71,38 +71,33 @@ def _percent(value: float | None) -> str:
 
 
 def _generated() -> CardView:
-    def figure(moment: Moment) -> Headline:
-        value = moment.newest("generation_tokens_per_s")
-        if value is None:
-            return Headline(figures.UNKNOWN, engine_words(moment) or "The engine does not count tokens")
+    def words(moment: Moment) -> tuple[str, str]:
         prompt = figures.rate(moment.newest("prompt_tokens_per_s"))
-        return Headline(figures.rate(value), f"tokens/s generated, {prompt} of prompts read", "tokens/s generated")
+        return f"tokens/s generated, {prompt} of prompts read", "tokens/s generated"
 
-    return CardView(
-        label="Generated",
-        tip="tokens that were generated per second",
-        source=_COUNTERS[0],
-        source_tip=_COUNTERS[1],
-        series=(Series("generation_tokens_per_s", "generated", 0, _times(1), figures.rate, fill=True),),
-        figure=figure,
-        least_limit=10.0,
-    )
+    return _tokens("generation_tokens_per_s", "Generated", 0, "tokens that were generated per second", words)
 
 
 def _prompt() -> CardView:
     """Prompts come all at once: beside such peaks the line of what is generated would lie flat."""
+    said = "prompt tokens/s read"
+    return _tokens(
+        "prompt_tokens_per_s", "Prompt", 1, "tokens of prompts that were read per second", lambda _moment: (said, said)
+    )
 
+
+def _tokens(name: str, label: str, colour: int, tip: str, words: Callable[[Moment], tuple[str, str]]) -> CardView:
     def figure(moment: Moment) -> Headline:
-        value = moment.newest("prompt_tokens_per_s")
-        unknown = engine_words(moment) or "The engine does not count the tokens of prompts"
-        return Headline(figures.rate(value), unknown if value is None else "prompt tokens/s read")
+        value = moment.newest(name)
+        if value is None:
+            return Headline(figures.UNKNOWN, engine_words(moment) or "The engine does not count these tokens")
+        return Headline(figures.rate(value), *words(moment))
 
     return CardView(
-        label="Prompt",
-        tip="tokens of prompts that were read per second",
-        source=_COUNTERS[0],
-        source_tip=_COUNTERS[1],
-        series=(Series("prompt_tokens_per_s", "prompt", 1, _times(1), figures.rate, fill=True),),
+        label=label,
+        tip=tip,
+        source=_COUNTERS,
+        series=(Series(name, label.lower(), colour, _times(1), figures.rate, fill=True),),
         figure=figure,
         least_limit=10.0,
     )
@@ -110,12 +105,12 @@ def _prompt() -> CardView:
 
 def _acceptance() -> CardView:
     def figure(moment: Moment) -> Headline:
-        recent = moment.drafts(drafts.RECENT_S)
+        recent = moment.drafts(pooled_acceptance.RECENT_S)
         if words := speculation_words(moment):
             return Headline(figures.UNKNOWN, words)
         if recent.acceptance is None:
-            return Headline(figures.UNKNOWN, f"No drafts in the last {drafts.span_words(recent.over_s)}")
-        behind, length = drafts.words(recent), figures.number(recent.length, 2)
+            return Headline(figures.UNKNOWN, f"No drafts in the last {pooled_acceptance.span_words(recent.over_s)}")
+        behind, length = pooled_acceptance.words(recent), figures.number(recent.length, 2)
         return Headline(
             figures.percent(recent.acceptance, 1),
             f", {length} tokens per step, {behind}",
@@ -125,8 +120,7 @@ def _acceptance() -> CardView:
     return CardView(
         label="Acceptance",
         tip="accepted draft tokens over all draft tokens",
-        source=_COUNTERS[0],
-        source_tip=_COUNTERS[1],
+        source=_COUNTERS,
         series=(Series("acceptance_rate", "each reading", 2, _times(100), _percent),),
         figure=figure,
         limit=100.0,
@@ -134,8 +128,8 @@ def _acceptance() -> CardView:
     )
 
 
-def _position_words(moment: Moment, known: drafts.Drafts) -> str:
-    return speculation_words(moment) or f"No drafts in the last {drafts.span_words(known.over_s)}"
+def _position_words(moment: Moment, known: Drafts) -> str:
+    return speculation_words(moment) or f"No drafts in the last {pooled_acceptance.span_words(known.over_s)}"
 
 
 def _latency(which: str, label: str) -> CardView:
@@ -156,8 +150,7 @@ def _latency(which: str, label: str) -> CardView:
     return CardView(
         label=label,
         tip=tip,
-        source=_HISTOGRAM[0],
-        source_tip=_HISTOGRAM[1],
+        source=_HISTOGRAM,
         series=(
             Series(f"{which}_p50_s", "p50", 0, _times(1000), figures.rate, holds=True),
             Series(f"{which}_p95_s", "p95", 4, _times(1000), figures.rate, holds=True),
@@ -169,18 +162,24 @@ def _latency(which: str, label: str) -> CardView:
 
 
 def _few_requests(moment: Moment, at: float | None) -> str:
-    """Say so when few requests stand behind the quantiles at a time, or nobody knows how many; "" when enough do."""
-    count = moment.newest("ttft_count") if at is None else None
-    if not count:
-        found = moment.read_each(PER_REQUEST, drafts.KEPT_S, moment.now)
-        counts = found.values[0]
-        counted = np.flatnonzero(counts > 0)
-        when = moment.now if at is None else moment.now + at
-        if when < found.begin:
-            return "How many requests are behind it is no longer known: p50 and p95 may rest on one"
-        if not counted.size:
-            return ""
-        count = float(counts[counted[np.argmin(np.abs(found.times[counted] - when))]])
+    """Say so when few requests stand behind the times to first token, or nobody knows how many; "" when enough do.
+
+    Args:
+        moment: what is shown.
+        at: the reading that is meant, in seconds before now (negative); None for the newest one with a first token.
+    """
+    if at is None:
+        last = moment.last_known("ttft_p50_s")
+        when = last[0] if last else moment.now
+    else:
+        when = moment.now + at
+    found = moment.read_each(PER_REQUEST, EACH_S, moment.now)
+    if when <= found.begin:
+        return "How many requests are behind it is no longer known: p50 and p95 may rest on one"
+    counted = np.flatnonzero(found.values[0] > 0)
+    if not counted.size:
+        return ""
+    count = float(found.values[0, counted[np.argmin(np.abs(found.times[counted] - when))]])
     if count >= _FEW_REQUESTS:
         return ""
     requests = "1 request" if count == 1 else f"{figures.number(count)} requests"
@@ -202,8 +201,7 @@ def _cache() -> CardView:
     return CardView(
         label="Cache",
         tip="share of the KV cache in use",
-        source=_COUNTERS[0],
-        source_tip=_COUNTERS[1],
+        source=_COUNTERS,
         series=(Series("kv_cache_usage_ratio", "in use", 3, _times(100), _percent, fill=True),),
         figure=figure,
         least_limit=2.0,
@@ -222,8 +220,7 @@ def _requests() -> CardView:
     return CardView(
         label="Requests",
         tip="requests that run and that wait",
-        source=_COUNTERS[0],
-        source_tip=_COUNTERS[1],
+        source=_COUNTERS,
         series=(
             Series("requests_running", "running", 0, _times(1), figures.number, fill=True),
             Series("requests_waiting", "waiting", 1, _times(1), figures.number),
@@ -248,8 +245,7 @@ def _host() -> CardView:
     return CardView(
         label="Host",
         tip="CPU and memory of this machine",
-        source=_PSUTIL[0],
-        source_tip=_PSUTIL[1],
+        source=_PSUTIL,
         series=(
             Series("cpu_ratio", "CPU", 0, _times(100), _percent, fill=True),
             Series("memory_used_bytes", "memory", 1, memory_scale, _percent),

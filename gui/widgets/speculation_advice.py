@@ -1,7 +1,7 @@
 """Says when speculation can hardly pay: nearly every guess of the last half minute was refused."""
 
 from gui.widgets import figures
-from gui.widgets.drafts import Drafts
+from gui.widgets.pooled_acceptance import Drafts
 
 WITHIN_S = 30.0
 _LEAST_DRAFTS = 20

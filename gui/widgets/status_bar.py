@@ -1,13 +1,11 @@
 """The bar at the bottom: the figures that count, from the newest reading."""
 
-from collections import deque
-
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QWidget
 
 from backend.desk.types import Reading
-from backend.events import RunState, Sample
 from gui.theme import code_font
-from gui.widgets import drafts, figures
+from gui.widgets import figures, pooled_acceptance
+from gui.widgets.pooled_acceptance import Drafts
 
 HEIGHT_PX = 34
 _ACCEPTANCE_TIP = "Accepted over drafted tokens of the last 10 s"
@@ -24,7 +22,6 @@ class StatusBar(QFrame):
         self._row = QHBoxLayout(self)
         self._row.setContentsMargins(16, 0, 16, 0)
         self._row.setSpacing(8)
-        self._recent: deque[Sample] = deque()
         self.tokens = self._figure(
             "tokens/s", "Generated tokens per second over the last reading, from the engine's counters"
         )
@@ -52,8 +49,8 @@ class StatusBar(QFrame):
         self._row.addSpacing(12)
         return value
 
-    def show_reading(self, reading: Reading) -> None:
-        """Show the newest reading; unknown is a dash."""
+    def show_reading(self, reading: Reading, recent: Drafts) -> None:
+        """Show the newest reading, and the drafts of the last RECENT_S; unknown is a dash."""
         engine, host = reading.engine, reading.host
         if engine is None:
             for label in (self.tokens, self.cache, self.queue):
@@ -64,28 +61,15 @@ class StatusBar(QFrame):
             waiting = engine.requests_waiting
             waits = f" + {figures.number(waiting)} waiting" if waiting else ""
             self.queue.setText(figures.number(engine.requests_running) + waits)
-        self._show_drafts(reading)
+        answers = engine is not None and engine.interval_s is not None
+        self._show_drafts(recent if answers else Drafts(recent.over_s))
         used, total = (figures.gib(size) for size in (host.memory_used_bytes, host.memory_total_bytes))
         self.host.setText(
             f"CPU {figures.percent(host.cpu_ratio)}  \N{MIDDLE DOT}  memory {used.removesuffix(' GiB')} of {total}"
         )
 
-    def _show_drafts(self, reading: Reading) -> None:
-        """Show what became of the drafts of the last seconds; a single reading holds too few of them."""
-        engine, now = reading.engine, reading.host.t
-        if engine is None or engine.state is RunState.STOPPED:
-            self._recent.clear()  # another engine's drafts are not counted with these
-            for label in (self.acceptance, self.length):
-                label.setText(figures.UNKNOWN)
-            self.acceptance.setToolTip(_ACCEPTANCE_TIP)
-            return
-        if self._recent and engine.t < self._recent[-1].t:
-            self._recent.clear()  # the clock was set back
-        self._recent.append(engine)
-        while self._recent and self._recent[0].t <= now - drafts.RECENT_S:
-            self._recent.popleft()
-        known = drafts.of_samples(self._recent if engine.interval_s is not None else (), drafts.RECENT_S)
+    def _show_drafts(self, known: Drafts) -> None:
         self.acceptance.setText(figures.percent(known.acceptance, 1))
         self.length.setText(figures.number(known.length, 2))
-        behind = f": {drafts.words(known)}" if known.count else ""
+        behind = f": {pooled_acceptance.words(known)}" if known.count else ""
         self.acceptance.setToolTip(f"{_ACCEPTANCE_TIP}{behind}")

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backend.curves import Curve
 from backend.events import HostSample, RunState, Sample
-from backend.telemetry.history import ENGINE_SERIES, HOST_SERIES, LEVELS, MAX_POINTS, Curve, History, Track
+from backend.telemetry.history import ENGINE_SERIES, HOST_SERIES, LEVELS, MAX_POINTS, History, Track
 
 READY = Sample(t=0.0, interval_s=1.0, state=RunState.READY)
 STARTED = 1_800_000_000.0

@@ -1,10 +1,12 @@
 """A bridge without a backend, and readings whose figures fit together."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
 from PySide6.QtCore import QObject, Signal
 
+from backend.curves import Readings
 from backend.desk.types import Reading, RunView
 from backend.events import HostSample, RunState, Sample, Speculation
 from backend.telemetry.history import History
@@ -44,6 +46,10 @@ class FakeBridge(QObject):
         self.record(reading)
         self.sampled.emit(reading)
 
+    def run_readings(self, names: Sequence[str], seconds: float, until: float) -> Readings:
+        """As the bridge does."""
+        return Bridge.run_readings(self.as_bridge, names, seconds, until)
+
     @property
     def as_bridge(self) -> Bridge:
         """Itself, for the constructor of a page."""
@@ -76,6 +82,18 @@ def counting(second: int) -> Sample:
         requests_waiting=1.0,
         steps_per_s=steps,
         speculation=Speculation.COUNTING,
+    )
+
+
+def drafting(second: int, *, n_drafts: int, rates: tuple[float, ...]) -> Sample:
+    """A reading of so many drafts, each of as many tokens as there are rates."""
+    return replace(
+        counting(second),
+        drafts=float(n_drafts),
+        draft_tokens=float(n_drafts * len(rates)),
+        acceptance_rate=sum(rates) / len(rates),
+        mean_acceptance_length=1 + sum(rates),
+        acceptance_per_position=rates,
     )
 
 

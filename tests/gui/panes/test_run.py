@@ -20,7 +20,7 @@ from gui.panes.run import RunPane
 from gui.widgets import figures
 from gui.widgets.card import LEAST_HEIGHT, LEAST_WIDTH, Card
 from gui.widgets.chart_card import ChartCard, PositionCard
-from tests.gui.panes.readings import READY, STARTED, FakeBridge, counting, idle, missing, reading
+from tests.gui.panes.readings import READY, STARTED, FakeBridge, counting, drafting, idle, missing, reading
 
 ENGINE_CARDS = ("tokens", "acceptance", "positions", "latency", "cache")
 MakePage = Callable[..., RunPane]
@@ -76,18 +76,6 @@ def position_card(page: RunPane) -> PositionCard:
     card = page.grid.cards["positions"]
     assert isinstance(card, PositionCard)
     return card
-
-
-def drafting(second: int, *, n_drafts: int, rates: tuple[float, ...]) -> Sample:
-    """A reading of so many drafts, each of as many tokens as there are rates."""
-    return replace(
-        counting(second),
-        drafts=float(n_drafts),
-        draft_tokens=float(n_drafts * len(rates)),
-        acceptance_rate=sum(rates) / len(rates),
-        mean_acceptance_length=1 + sum(rates),
-        acceptance_per_position=rates,
-    )
 
 
 class Tally(NamedTuple):
@@ -411,6 +399,18 @@ def test_latency_of_long_ago_is_marked_since_its_requests_are_not_known(
     page.grid.point_at(-1200.0)
     assert latency.legend.values() == {"p50": "≈200", "p95": "≈300"}
     assert "no longer known" in latency.legend.toolTip()
+
+
+def test_the_last_latency_is_marked_once_its_requests_are_not_known_any_more(
+    qtbot: QtBot, bridge: FakeBridge, page: RunPane
+) -> None:
+    samples = [replace(counting(0), ttft_count=50.0), *(idle(n) for n in range(1, 600))]
+    page.bar._spans.button(1800).click()
+    run_engine(qtbot, bridge, page, samples[:300])
+    latency = page.grid.cards["latency"]
+    assert latency.legend.values() == {"p50": "200", "p95": "300"}
+    run_engine(qtbot, bridge, page, samples[300:])
+    assert latency.legend.values() == {"p50": "≈200", "p95": "≈300"}
 
 
 def test_the_read_out_shows_one_time_on_every_card(qtbot: QtBot, bridge: FakeBridge, page: RunPane) -> None:

@@ -1,7 +1,6 @@
 """The parts of the shell: top bar, rail, notices, questions and the list of leftovers."""
 
 import time
-from dataclasses import replace
 
 import pytest
 import shiboken6
@@ -16,6 +15,7 @@ from gui.widgets import figures
 from gui.widgets.choice_dialog import Answer, ChoiceDialog, DialogSlot
 from gui.widgets.leftovers_dialog import LeftoversDialog
 from gui.widgets.notice_bar import NoticeBar
+from gui.widgets.pooled_acceptance import Drafts
 from gui.widgets.rail import Rail
 from gui.widgets.state_pill import StatePill
 from gui.widgets.status_bar import StatusBar
@@ -238,7 +238,8 @@ def test_unknown_figures_are_a_dash_and_never_zero(qtbot: QtBot) -> None:
     status = StatusBar()
     qtbot.addWidget(status)
     host = HostSample(t=0.0, cpu_ratio=None, memory_used_bytes=2**31, memory_total_bytes=2**33)
-    status.show_reading(Reading(host, Sample(t=0.0, interval_s=None, state=RunState.READY)))
+    recent = Drafts(10.0, count=9.0, acceptance=0.778, length=4.89)
+    status.show_reading(Reading(host, Sample(t=0.0, interval_s=None, state=RunState.READY)), recent)
     labels = (status.tokens, status.acceptance, status.length, status.cache, status.queue)
     assert [label.text() for label in labels] == ["\N{EN DASH}"] * 5
     assert status.host.text() == "CPU \N{EN DASH}  \N{MIDDLE DOT}  memory 2.0 of 8.0 GiB"
@@ -250,52 +251,17 @@ def test_unknown_figures_are_a_dash_and_never_zero(qtbot: QtBot) -> None:
                 interval_s=1.0,
                 state=RunState.READY,
                 generation_tokens_per_s=1234.56,
-                drafts=9.0,
-                draft_tokens=45.0,
-                acceptance_rate=0.778,
-                mean_acceptance_length=4.89,
                 kv_cache_usage_ratio=0.031,
                 requests_running=2.0,
                 requests_waiting=1.0,
             ),
-        )
+        ),
+        recent,
     )
     assert [label.text() for label in labels] == ["1,235", "77.8 %", "4.89", "3.1 %", "2 + 1 waiting"]
-
-
-def drafted(t: float, n_drafts: int, accepted: float) -> Reading:
-    """A reading of so many drafts of two tokens, of which this share was accepted."""
-    sample = Sample(
-        t=t,
-        interval_s=1.0,
-        state=RunState.READY,
-        drafts=float(n_drafts),
-        draft_tokens=2.0 * n_drafts,
-        acceptance_rate=accepted,
-        mean_acceptance_length=1 + 2 * accepted,
-    )
-    return Reading(HostSample(t=t, cpu_ratio=None, memory_used_bytes=0, memory_total_bytes=1), sample)
-
-
-def stopped(t: float) -> Reading:
-    return replace(drafted(t, 0, 0.0), engine=Sample(t=t, interval_s=None, state=RunState.STOPPED))
-
-
-def test_acceptance_is_that_of_ten_seconds_of_one_engine(qtbot: QtBot) -> None:
-    status = StatusBar()
-    qtbot.addWidget(status)
-    for second in range(15):  # the last ten: 5 x 10 drafts at 0.2 and 5 x 30 at 0.6
-        even = second % 2 == 0
-        status.show_reading(drafted(100.0 + second, 10 if even else 30, 0.2 if even else 0.6))
-    assert (status.acceptance.text(), status.length.text()) == ("50.0 %", "2.00")
-    assert status.acceptance.toolTip().endswith(": 200 drafts in 10 s")
-    status.show_reading(stopped(115.0))
-    assert status.acceptance.text() == "\N{EN DASH}"
-    status.show_reading(drafted(116.0, 10, 0.9))
-    assert status.acceptance.text() == "90.0 %", "another engine's drafts are not counted"
-    for second in range(20):  # the clock was set back
-        status.show_reading(drafted(50.0 + second, 10, 0.3))
-    assert status.acceptance.toolTip().endswith(": 100 drafts in 10 s")
+    assert status.acceptance.toolTip().endswith(": 9 drafts in 10 s")
+    status.show_reading(Reading(host, None), recent)
+    assert [label.text() for label in labels] == ["\N{EN DASH}"] * 5
 
 
 def test_dialogs_block_only_their_window(qtbot: QtBot) -> None:

@@ -3,21 +3,15 @@
 One reading of an engine with little to do holds a handful of drafts: its acceptance alone is chance.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from backend.events import Sample
+from backend.curves import Floats, Readings
 from gui.widgets import figures
-
-Floats = npt.NDArray[np.float64]
 
 # Over how many seconds the figures of the moment are added up.
 RECENT_S = 10.0
-# Readings are kept one by one for about so many seconds.
-KEPT_S = 360.0
 # The oldest reading of a stretch tells of a time that begins a little before it: that much longer is not worth saying.
 _LONGER = 1.25
 # What a reading must tell; positions of acceptance may follow.
@@ -43,15 +37,16 @@ class Drafts:
     positions: tuple[float, ...] = ()
 
 
-def pooled(values: Floats, over_s: float) -> Drafts:
+def pooled(found: Readings, until: float) -> Drafts:
     """Add readings up.
 
     Args:
-        values: a row for each of NAMES and then for each position, a column for each reading, NaN where unknown.
-        over_s: seconds in which the readings were made; one that tells of a much longer time makes it longer.
+        found: the series NAMES, and then one for each position.
+        until: Unix time up to which they tell of; one that tells of a much longer time makes the stretch longer.
     """
-    interval_s, drafts, draft_tokens, rate, length = values[: len(NAMES)]
-    at_positions = values[len(NAMES) :]
+    interval_s, drafts, draft_tokens, rate, length = found.values[: len(NAMES)]
+    at_positions = found.values[len(NAMES) :]
+    over_s = until - found.begin
     known = np.isfinite(drafts)
     told_s = float(np.nansum(interval_s))
     positions: tuple[float, ...] = ()
@@ -72,20 +67,14 @@ def pooled(values: Floats, over_s: float) -> Drafts:
     )
 
 
-def of_samples(samples: Sequence[Sample], over_s: float) -> Drafts:
-    """Add samples up; positions are left out."""
-    rows = [[getattr(sample, name) for sample in samples] for name in NAMES]
-    return pooled(np.array(rows, dtype=np.float64).reshape(len(NAMES), -1), over_s)
-
-
-def words(found: Drafts) -> str:
+def words(known: Drafts) -> str:
     """Say how many drafts a figure rests on: "42 drafts in 10 s"."""
-    return f"{count_words(found)} in {span_words(found.over_s)}"
+    return f"{count_words(known)} in {span_words(known.over_s)}"
 
 
-def count_words(found: Drafts) -> str:
+def count_words(known: Drafts) -> str:
     """Return "42 drafts"."""
-    return f"{figures.number(found.count)} draft{'' if found.count == 1 else 's'}"
+    return f"{figures.number(known.count)} draft{'' if known.count == 1 else 's'}"
 
 
 def span_words(over_s: float) -> str:

@@ -1,0 +1,50 @@
+"""What the history gives and charts draw: curves, and readings one by one."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+EACH_S = 360.0
+"""Readings are kept one by one for about so many seconds; older ones are extremes of time buckets."""
+
+
+class Curve(NamedTuple):
+    """One series, oldest first: `times` in Unix seconds, `values` in the unit of its name, NaN for a gap."""
+
+    times: Floats
+    values: Floats
+
+
+class Readings(NamedTuple):
+    """Readings one by one, oldest first.
+
+    Attributes:
+        names: the series.
+        begin: Unix time after which all of them are there; later than was asked for when they are not kept so long.
+        times: Unix seconds.
+        values: a row for each series, a column for each reading, NaN where it says nothing.
+    """
+
+    names: tuple[str, ...]
+    begin: float
+    times: Floats
+    values: Floats
+
+    def after(self, t: float) -> "Readings":
+        """Return those that were made after a time."""
+        later = self.times > t
+        return self._replace(times=self.times[later], values=self.values[:, later])
+
+    def part(self, names: Sequence[str], seconds: float, until: float) -> "Readings":
+        """Return these series over `seconds` up to `until`; one that is not there says nothing."""
+        begin = max(until - seconds, self.begin)
+        inside = (self.times > begin) & (self.times <= until)
+        values = np.full((len(names), int(inside.sum())), np.nan)
+        for row, name in enumerate(names):
+            if name in self.names:
+                values[row] = self.values[self.names.index(name), inside]
+        return Readings(tuple(names), begin, self.times[inside], values)
