@@ -13,7 +13,6 @@ from pathlib import Path
 import httpx2
 import huggingface_hub
 from huggingface_hub import constants, errors
-from huggingface_hub.file_download import repo_folder_name
 
 from backend.errors import ModelError
 
@@ -221,6 +220,8 @@ def _in_folder(model: str, folder: Path) -> ModelFiles:
 
 
 def _in_cache(model: str, revision: str | None, cache: Path) -> ModelFiles:
+    from huggingface_hub.file_download import repo_folder_name  # takes 0.1 s to load, and a window waits for its start
+
     repository = cache / repo_folder_name(repo_id=model, repo_type="model")
     if not repository.is_dir():
         return ModelFiles(model, ModelState.MISSING, None, 0)
