@@ -202,6 +202,8 @@ def test_the_counts_choose_the_level(qtbot: QtBot, bridge: Bridge, pane: LogsPan
         assert pane.toolbar.level == level
         assert pane.lines.rowCount() == n_shown or pane.lines.is_scanning
         qtbot.waitUntil(lambda n_shown=n_shown: pane.lines.rowCount() == n_shown, timeout=LIMIT_MS)  # type: ignore[misc]
+        chips = {"WARNING": pane.counts.warnings, "ERROR": pane.counts.errors}
+        assert {name for name, chip in chips.items() if chip.isChecked()} == {level} - {""}
 
 
 def test_the_end_of_long_lines_is_reached_and_only_whole_lines_are_seen(

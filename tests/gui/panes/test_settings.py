@@ -15,7 +15,8 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QLineEdit
 from pytestqt.qtbot import QtBot
 
 from backend import paths
-from backend.desk.types import EngineEntry
+from backend.desk.types import EngineEntry, RunView
+from backend.events import RunState
 from backend.launch import environments, machine
 from backend.launch.install_plan import MachineFacts, PythonFacts
 from backend.settings import Settings
@@ -390,6 +391,20 @@ def test_what_cannot_be_removed_is_said(
     pane.question.buttons["yes"].click()
     qtbot.waitUntil(lambda: pane.problem.isVisible(), timeout=LIMIT_MS)
     assert "no engine environment named 'mine'" in pane.problem.text()
+
+
+def test_engines_are_looked_at_again_when_one_starts_or_ends(
+    qtbot: QtBot, bridge: Bridge, pane: SettingsPane, tmp_path: Path
+) -> None:
+    """What runs cannot be removed, so the list has to know."""
+    pane.show()
+    qtbot.waitUntil(lambda: pane.engines.empty.isVisible(), timeout=LIMIT_MS)
+    environments.add(make_environment(tmp_path / "mine"))
+    bridge.run_changed.emit(RunView(state=RunState.READY, run_id="r"))
+    qtbot.waitUntil(lambda: "mine" in pane.engines.rows, timeout=LIMIT_MS)
+    environments.remove("mine")
+    bridge.run_changed.emit(RunView(state=RunState.STOPPED, run_id="r"))
+    qtbot.waitUntil(lambda: not pane.engines.rows, timeout=LIMIT_MS)
 
 
 def test_the_engine_that_runs_cannot_be_removed_and_says_its_version_once(qtbot: QtBot, pane: SettingsPane) -> None:
