@@ -24,7 +24,7 @@ class Profile(Table):
     schema_version: int = Field(
         SCHEMA, alias="schema", ge=SCHEMA, le=SCHEMA, title="Schema", description="Version of this file's layout."
     )
-    title: Prose = setting("Title", "What a list of profiles shows.", default="")
+    title: Prose = setting("Title", "The name that lists show.", default="")
     description: Prose = setting("Description", "What the profile is good for, in plain words.", default="")
     hardware: Prose = setting("Hardware", "What machine it needs, in plain words.", default="")
     target: Target

@@ -200,13 +200,7 @@ class RunPane(QWidget):
         elif sample is None:
             self.bar.show_figures("")
         else:
-            running, waiting = figures.number(sample.requests_running), figures.number(sample.requests_waiting)
-            parts = (
-                f"KV cache {figures.percent(sample.kv_cache_usage_ratio, 1)}",
-                f"{running} running, {waiting} waiting",
-                f"{figures.rate(sample.steps_per_s)} steps/s",
-            )
-            self.bar.show_figures("   ·   ".join(parts))
+            self.bar.show_figures(f"{figures.rate(sample.steps_per_s)} steps/s")
 
     # ---- notices ---------------------------------------------------------------------------------------------
 

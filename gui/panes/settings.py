@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import Qt, QUrl, Signal
-from PySide6.QtGui import QDesktopServices, QShowEvent, QWheelEvent
-from PySide6.QtWidgets import QApplication, QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtGui import QDesktopServices, QShowEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
 from backend.desk.types import EngineEntry, JobProgress, Question, RunView, SettingsView
 from backend.errors import UserError
@@ -67,13 +67,14 @@ class SettingsPane(QWidget):
         heading.setProperty("role", "heading")
         self._column.insertWidget(0, heading)
         column = QWidget()
-        column.setMaximumWidth(_WIDTH_PX)
+        column.setMaximumWidth(_WIDTH_PX)  # longer lines are hard to read
         self._column.setContentsMargins(0, 0, 0, 0)
         column.setLayout(self._column)
         middle = QWidget()
         row = QHBoxLayout(middle)
         row.setContentsMargins(0, 4, _GAP_PX, 12)
-        row.addWidget(column)
+        row.addWidget(column, 1000)
+        row.addStretch(1)
         self.area = QScrollArea()
         self.area.setWidgetResizable(True)
         self.area.setFrameShape(QFrame.Shape.NoFrame)
@@ -82,12 +83,10 @@ class SettingsPane(QWidget):
         self.area.setWidget(middle)
         self.area.setProperty("role", "steady")
         self.area.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)
-        self.area.setMaximumWidth(_WIDTH_PX + _GAP_PX + self.area.verticalScrollBar().sizeHint().width())
         EdgeLine(self.area)
-        layout = QHBoxLayout(self)
+        layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(self.area, 1000)
-        layout.addStretch(1)
+        layout.addWidget(self.area)
 
     def _make_engines(self) -> None:
         card = SettingCard(
@@ -210,10 +209,6 @@ class SettingsPane(QWidget):
             self._was_live = run.is_live
             if self.isVisible():
                 self._refresh_engines()
-
-    def wheelEvent(self, event: QWheelEvent) -> None:
-        """Scroll the column also where the mouse is beside it."""
-        QApplication.sendEvent(self.area.verticalScrollBar(), event)
 
     # ---- settings --------------------------------------------------------------------------------------------
 

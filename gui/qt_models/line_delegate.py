@@ -16,7 +16,8 @@ _MARK_COLUMNS = 4  # two blanks, the letter, a blank
 _MARKS = {"ERROR": "E", "WARNING": "W", "DEBUG": "D"}
 # What stands before the message: process, level, time and place; only painted in another tone.
 _PREFIX = re.compile(
-    r"(?:\([\w. :-]+ pid=\d+\) )?(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) [\d-]+ [\d:.]+ (?:\[[^\]]+\] ?)?)?"
+    r"(?:\([\w. :-]+ pid=\d+\) )?"
+    r"(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) [\d-]+ [\d:.]+ (?:\[[^\]]+\] ?)?|INFO: +[\d.]+:\d+ - )?"
 )
 
 

@@ -43,9 +43,11 @@ def gib(size_bytes: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return "4.2 s", "42 s", "3 min 5 s" or "1 h 12 min"."""
+    """Return "<0.1 s", "4.2 s", "42 s", "3 min 5 s" or "1 h 12 min"."""
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
+    if 0 < seconds < 0.05:
+        return "<0.1 s"
     if seconds < 9.95:
         return f"{max(seconds, 0):.1f} s"
     whole = round(seconds)

@@ -56,7 +56,7 @@ def all_cards(positions: Callable[[], Sequence[str]]) -> tuple[Card, ...]:
         ChartCard("tokens", "Tokens per second", [_generated(), _prompt()]),
         ChartCard("acceptance", "Draft acceptance", [_acceptance()]),
         PositionCard("positions", "Acceptance by position", positions, _position_words, _COUNTERS),
-        ChartCard("latency", "Latency", [_latency("ttft", "First token"), _latency("itl", "Between tokens")]),
+        ChartCard("latency", "Latency", [_latency("ttft", "TTFT"), _latency("itl", "ITL")]),
         ChartCard("cache", "KV cache and requests", [_cache(), _requests()]),
         ChartCard("host", "Host", [_host()], needs_engine=False),
     )

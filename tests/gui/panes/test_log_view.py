@@ -9,6 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from backend.desk.types import LogLine
 from gui.panes.logs.view import LogView
+from gui.qt_models import line_delegate
 from gui.qt_models.line_filter import LineFilter
 from gui.qt_models.log_lines import LogLines
 from gui.theme import theme
@@ -196,3 +197,18 @@ def test_matches_are_marked_where_they_stand_also_sideways(view: LogView) -> Non
     assert [mark in colours(view, row) for row in (0, 1)] == [False, True]
     view.sideways.setValue(290)
     assert [mark in colours(view, row) for row in (0, 1)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("(EngineCore pid=7) INFO 11-30 10:00:00 [core.py:1] loading", "loading"),
+        ('INFO:     127.0.0.1:57424 - "POST /v1/chat/completions HTTP/1.1" 200 OK', '"POST'),
+        ("INFO:     Application startup complete.", "INFO:"),
+        ("loading INFO:     127.0.0.1:57424 - x", "loading"),
+    ],
+)
+def test_what_stands_before_the_message_is_known(line: str, message: str) -> None:
+    found = line_delegate._PREFIX.match(line)
+    assert found is not None
+    assert line[found.end() :].split(" ")[0] == message

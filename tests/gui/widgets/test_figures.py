@@ -25,6 +25,7 @@ from gui.widgets import figures
         (figures.percent(0.0004), "< 1 %"),
         (figures.percent(0.0004, 1), "< 0.1 %"),
         (figures.gib(12.34 * 1024**3), "12.3 GiB"),
+        (figures.duration(0.02), "<0.1 s"),
         (figures.duration(4.21), "4.2 s"),
         (figures.duration(42.4), "42 s"),
         (figures.duration(59.8), "1 min"),
