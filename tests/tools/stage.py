@@ -20,18 +20,25 @@ from backend.events import RunState
 from gui import theme
 from gui.bridge import Bridge
 from gui.main_window import MainWindow
+from tests.e2e.fake_environment import kill_all_with
 
 LIMIT_S = 300.0
 
 
 @contextlib.contextmanager
 def private_home(*, keep: tuple[str, ...] = ()) -> Iterator[Path]:
-    """Point the XDG folders into a new folder, but for those of `keep` ("DATA": where the engines are)."""
+    """Point the XDG folders into a new folder, but for those of `keep` ("DATA": where the engines are).
+
+    At the end every process that was started with them is ended: after an error the engine would hold its port.
+    """
     with tempfile.TemporaryDirectory(prefix="specdeck-stage-") as name:
         for kind in ("CONFIG", "STATE", "DATA", "CACHE"):
             if kind not in keep:
                 os.environ[f"XDG_{kind}_HOME"] = str(Path(name) / kind.lower())
-        yield Path(name)
+        try:
+            yield Path(name)
+        finally:
+            kill_all_with(f"XDG_STATE_HOME={os.environ['XDG_STATE_HOME']}")
 
 
 def application(choice: str = "dark") -> QApplication:
