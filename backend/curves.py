@@ -8,6 +8,9 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
+RECENT_S = 10.0
+"""Figures that one reading knows too little of are those of so many seconds."""
+
 EACH_S = 360.0
 """Readings are kept one by one for about so many seconds; older ones are extremes of time buckets."""
 

@@ -8,6 +8,7 @@ from PySide6.QtCore import QEvent, QSettings, Qt, QTimer, QUrl, Signal
 from PySide6.QtGui import QCloseEvent, QDesktopServices, QKeySequence, QShortcut
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QMainWindow, QStackedWidget, QVBoxLayout, QWidget
 
+from backend.curves import RECENT_S
 from backend.desk.types import ProfileEntry, Reading, RunView
 from backend.errors import UserError
 from backend.events import RunState
@@ -282,8 +283,8 @@ class MainWindow(QMainWindow):
         if not self.isMinimized() and self.isVisible():
             self.top_bar.tick()
             now = reading.host.t
-            names, seconds = pooled_acceptance.NAMES, pooled_acceptance.RECENT_S
-            recent = pooled_acceptance.pooled(self._bridge.run_readings(names, seconds, now), now)
+            readings = self._bridge.run_readings(pooled_acceptance.NAMES, RECENT_S, now)
+            recent = pooled_acceptance.pooled(readings, now)
             self.status.show_reading(reading, recent)
         if not self._pages and reading.engine is not None:  # figures first, the charts take a moment
             self.status.repaint()

@@ -1,13 +1,14 @@
 """The last day of figures in fixed memory: the newest readings one by one, older ones as extremes of time buckets."""
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 import numpy as np
 import numpy.typing as npt
 
-from backend.curves import EACH_S, Curve, Floats, Readings
-from backend.events import HostSample, Sample
+from backend.curves import EACH_S, RECENT_S, Curve, Floats, Readings
+from backend.events import HostSample, RunState, Sample
 
 # What a chart can show; positions of acceptance come as "acceptance_position_0" and so on.
 ENGINE_SERIES = tuple(
@@ -15,6 +16,7 @@ ENGINE_SERIES = tuple(
 )
 HOST_SERIES = tuple(each.name for each in fields(HostSample) if each.name != "t")
 POSITION_SERIES = "acceptance_position_"
+RECENT_ACCEPTANCE = "recent_acceptance_rate"
 
 MAX_POINTS = 720
 # Seconds a bucket, seconds kept: 360 buckets of two points each are as many points as a plot has pixels.
@@ -206,7 +208,8 @@ class History:
         """Make room for readings that come every `interval_s` seconds; other paces are fine too."""
         n_rows = max(1, min(round(EACH_S / interval_s), MAX_POINTS))
         gap_s = _GAP_INTERVALS * max(interval_s, _SLOWEST_INTERVAL_S)
-        self._engine = Track(ENGINE_SERIES, n_rows=n_rows, levels=LEVELS, gap_s=gap_s)
+        self._recent = _RecentAcceptance()
+        self._engine = Track((*ENGINE_SERIES, RECENT_ACCEPTANCE), n_rows=n_rows, levels=LEVELS, gap_s=gap_s)
         self._host = Track(HOST_SERIES, n_rows=n_rows, levels=LEVELS, gap_s=gap_s)
 
     @property
@@ -219,6 +222,7 @@ class History:
         values: dict[str, float | None] = {name: getattr(sample, name) for name in ENGINE_SERIES}
         for position, rate in enumerate(sample.acceptance_per_position or ()):
             values[f"{POSITION_SERIES}{position}"] = rate
+        values[RECENT_ACCEPTANCE] = self._recent.after(sample)
         self._engine.append(sample.t, values)
 
     def append_host(self, sample: HostSample) -> None:
@@ -226,7 +230,7 @@ class History:
         self._host.append(sample.t, {name: getattr(sample, name) for name in HOST_SERIES})
 
     def last(self, name: str, *, seconds: float, until: float | None = None) -> Curve:
-        """Return the last `seconds` of a series of ENGINE_SERIES, HOST_SERIES or a position of acceptance.
+        """Return the last `seconds` of a series: ENGINE_SERIES, HOST_SERIES, positions, RECENT_ACCEPTANCE.
 
         Readings stand one by one as long as they are kept; before that, each bucket of time gives two points, its
         least and its greatest value at the times when they were read. A bucket without a value is a gap.
@@ -249,6 +253,24 @@ class History:
             until: end of the span in Unix seconds, by default the newest reading.
         """
         return self._engine.readings(names, seconds=seconds, until=until)
+
+
+class _RecentAcceptance:
+    """Accepted over drafted tokens of the last RECENT_S; in one reading of a quiet engine it is chance."""
+
+    def __init__(self) -> None:
+        self._held: deque[tuple[float, float, float]] = deque()  # time, accepted and drafted tokens
+
+    def after(self, sample: Sample) -> float | None:
+        """Take a sample and return the rate; None without drafts or without an answer."""
+        if sample.state is RunState.STOPPED or (self._held and sample.t < self._held[-1][0]):
+            self._held.clear()  # another engine's drafts do not count, nor those before the clock was set back
+        if sample.acceptance_rate is not None and sample.draft_tokens is not None:
+            self._held.append((sample.t, sample.acceptance_rate * sample.draft_tokens, sample.draft_tokens))
+        while self._held and self._held[0][0] <= sample.t - RECENT_S:
+            self._held.popleft()
+        drafted = sum(tokens for _, _, tokens in self._held)
+        return sum(accepted for _, accepted, _ in self._held) / drafted if drafted and sample.interval_s else None
 
 
 def _oldest_first(count: int, capacity: int) -> npt.NDArray[np.intp]:

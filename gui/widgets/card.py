@@ -35,6 +35,7 @@ _LEGEND_ROW_HEIGHT = 28
 # The button at the right end has room of its own around its symbol, which stands in line with all else.
 _BUTTON_ROOM = 6
 _CURSOR_STEPS = 60
+_NEWEST_S = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +63,13 @@ class Moment:
 
     def newest(self, name: str) -> float | None:
         """Return the newest value of a series, None if it is unknown."""
-        value = getattr(self.sample, name, None)
-        if value is None:
-            value = getattr(self.host, name, None)
-        return None if value is None else float(value)
+        for reading in (self.sample, self.host):
+            if hasattr(reading, name):
+                value = getattr(reading, name)
+                return None if value is None else float(value)
+        curve = self.read(name, _NEWEST_S, self.now)  # one that the history works out
+        known = self.sample is not None and curve.values.size > 0 and np.isfinite(curve.values[-1])
+        return float(curve.values[-1]) if known else None
 
     def drafts(self, seconds: float, positions: Sequence[str] = ()) -> Drafts:
         """Return what became of the drafts of this run within the last `seconds`, at these positions too."""

@@ -46,7 +46,7 @@ def duration(seconds: float | None) -> str:
     """Return "<0.1 s", "4.2 s", "42 s", "3 min 5 s" or "1 h 12 min"."""
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
-    if 0 < seconds < 0.05:
+    if 0 <= seconds < 0.05:
         return "<0.1 s"
     if seconds < 9.95:
         return f"{max(seconds, 0):.1f} s"
@@ -57,6 +57,12 @@ def duration(seconds: float | None) -> str:
         return f"{whole // 60} min {whole % 60} s" if whole % 60 else f"{whole // 60} min"
     minutes = whole % 3600 // 60
     return f"{whole // 3600:,} h {minutes} min" if minutes else f"{whole // 3600:,} h"
+
+
+def took(seconds: float) -> str:
+    """Return how long a step took; rounded down, so that no step seems longer than all of them: "0.4 s", "17 s"."""
+    shown = max(0.0, seconds)
+    return duration(math.floor(shown * 10) / 10 if shown < 10 else math.floor(shown))
 
 
 def elapsed(seconds: float) -> str:

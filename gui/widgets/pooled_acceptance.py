@@ -10,8 +10,6 @@ import numpy as np
 from backend.curves import Floats, Readings
 from gui.widgets import figures
 
-# Over how many seconds the figures of the moment are added up.
-RECENT_S = 10.0
 # The oldest reading of a stretch tells of a time that begins a little before it: that much longer is not worth saying.
 _LONGER = 1.25
 # What a reading must tell; positions of acceptance may follow.

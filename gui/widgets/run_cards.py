@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from backend.curves import EACH_S
+from backend.curves import EACH_S, RECENT_S
 from backend.events import RunState, Speculation
 from gui.widgets import figures, pooled_acceptance
 from gui.widgets.card import Card, Moment
@@ -105,7 +105,7 @@ def _tokens(name: str, label: str, colour: int, tip: str, words: Callable[[Momen
 
 def _acceptance() -> CardView:
     def figure(moment: Moment) -> Headline:
-        recent = moment.drafts(pooled_acceptance.RECENT_S)
+        recent = moment.drafts(RECENT_S)
         if words := speculation_words(moment):
             return Headline(figures.UNKNOWN, words)
         if recent.acceptance is None:
@@ -121,7 +121,7 @@ def _acceptance() -> CardView:
         label="Acceptance",
         tip="accepted draft tokens over all draft tokens",
         source=_COUNTERS,
-        series=(Series("acceptance_rate", "each reading", 2, _times(100), _percent),),
+        series=(Series("recent_acceptance_rate", f"last {RECENT_S:.0f} s", 2, _times(100), _percent, fill=True),),
         figure=figure,
         limit=100.0,
         unit="%",

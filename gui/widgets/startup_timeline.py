@@ -63,7 +63,7 @@ class _Step(QWidget):
         took_s = (elapsed_s if phase.ended_s is None else phase.ended_s) - phase.started_s
         self.name.setText(phase.name)
         self._set_role(self.name, "muted" if done else "title")
-        self.time.setText(figures.duration(max(took_s, 0.0)))
+        self.time.setText(figures.took(took_s))
         self.usual.setText("" if phase.usual_s is None else f"usually {figures.duration(phase.usual_s)}")
         if done:
             words, role = phase.detail, "note"

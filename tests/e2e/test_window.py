@@ -127,7 +127,7 @@ def test_the_whole_job_with_the_mouse(panel: Panel, home: RealLine) -> None:
     assert sample.acceptance_per_position is not None
     assert 1 + sum(sample.acceptance_per_position) == pytest.approx(sample.mean_acceptance_length)
     drawn(panel, "tokens", "generation_tokens_per_s", sample.t, sample.generation_tokens_per_s)
-    drawn(panel, "acceptance", "acceptance_rate", sample.t, 100 * sample.acceptance_rate)
+    drawn(panel, "acceptance", "recent_acceptance_rate", sample.t, 100 * sample.acceptance_rate)
     length = f"{1 + of_run['accepted'] / of_run['drafts']:.2f}"
     positions = panel.window.run_pane.grid.cards["positions"]
     panel.wait(lambda: positions.legend.values() == {"tokens per step": length})

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from backend.curves import Curve
 from backend.events import HostSample, RunState, Sample
-from backend.telemetry.history import ENGINE_SERIES, HOST_SERIES, LEVELS, MAX_POINTS, History, Track
+from backend.telemetry.history import ENGINE_SERIES, HOST_SERIES, LEVELS, MAX_POINTS, RECENT_ACCEPTANCE, History, Track
 
 READY = Sample(t=0.0, interval_s=1.0, state=RunState.READY)
 STARTED = 1_800_000_000.0
 
 
-def known(curve: Curve) -> list[tuple[float, float]]:
+def known(curve: Curve) -> list[tuple[float, object]]:
     return [(t, value) for t, value in zip(curve.times, curve.values, strict=True) if not math.isnan(value)]
 
 
@@ -38,6 +38,34 @@ def test_gaps_are_nan_and_zero_is_zero() -> None:
     assert list(curve.times) == [1, 2, 3]
     assert [curve.values[0], curve.values[2]] == [5, 0]
     assert math.isnan(curve.values[1])
+
+
+def test_recent_acceptance_counts_each_draft_of_ten_seconds_of_one_engine() -> None:
+    history = History()
+
+    def add(t: float, tokens: float, rate: float | None, **changes: object) -> None:
+        sample = replace(READY, t=t, draft_tokens=tokens, acceptance_rate=rate, **changes)  # type: ignore[arg-type]
+        history.append(sample)
+
+    add(1, 10, 0.5)
+    add(2, 30, 0.9)
+    add(3, 0, None)  # idle: still those of before
+    add(11, 20, 0.1)  # the first one is ten seconds old
+    add(12, 0, None, interval_s=None, state=RunState.UNRESPONSIVE)
+    add(21.5, 0, None)
+    add(22, 10, 0.2)
+    add(22.5, 0, None, interval_s=None, state=RunState.STOPPED)
+    add(23, 10, 0.7)  # of another engine
+    assert known(history.last(RECENT_ACCEPTANCE, seconds=60)) == [
+        (1, pytest.approx(0.5)),
+        (2, pytest.approx(32 / 40)),
+        (3, pytest.approx(32 / 40)),
+        (11, pytest.approx(29 / 50)),
+        (22, pytest.approx(0.2)),
+        (23, pytest.approx(0.7)),
+    ]
+    add(5, 10, 0.3)  # the clock was set back
+    assert known(history.last(RECENT_ACCEPTANCE, seconds=60)) == [(5, pytest.approx(0.3))]
 
 
 def test_positions_of_acceptance_come_and_go() -> None:

@@ -111,7 +111,6 @@ def test_curves_are_the_samples_with_their_gaps(qtbot: QtBot, bridge: FakeBridge
     run_engine(qtbot, bridge, page, samples)
     for key, name, scale in (
         ("tokens", "generation_tokens_per_s", 1),
-        ("acceptance", "acceptance_rate", 100),
         ("latency", "ttft_p95_s", 1000),
         ("cache", "kv_cache_usage_ratio", 100),
     ):
@@ -136,7 +135,6 @@ def test_the_big_figures_are_the_newest(qtbot: QtBot, bridge: FakeBridge, page: 
     assert cards["tokens"].figure.figure == figures.rate(newest.generation_tokens_per_s)
     assert cards["tokens"].figure.words == "tokens/s generated, 19.0 of prompts read"
     assert cards["tokens"].legend.values() == {"generated": figures.rate(newest.generation_tokens_per_s)}
-    assert cards["acceptance"].legend.values() == {"each reading": figures.percent(newest.acceptance_rate, 1)}
     assert (cards["latency"].figure.figure, cards["latency"].legend.values()) == ("200", {"p50": "≈200", "p95": "≈300"})
     assert "Only 5 requests in that reading" in cards["latency"].legend.toolTip()
     assert (cards["cache"].figure.figure, cards["cache"].figure.words) == ("3.0 %", ", 2 running, 1 waiting")
@@ -155,6 +153,11 @@ def test_acceptance_is_that_of_the_last_ten_seconds_and_each_draft_counts_once(
     assert acceptance.figure.figure == f"{100 * recent.accepted / recent.drafted:.1f} %"
     length = 1 + recent.accepted / recent.drafts
     assert acceptance.figure.words == f", {length:.2f} tokens per step, {recent.drafts} drafts in 10 s"
+    assert acceptance.legend.values() == {"last 10 s": acceptance.figure.figure}
+    x, y = chart_card(page, "acceptance").chart.drawn["recent_acceptance_rate"]
+    before = [tally(samples[max(0, n - 9) : n + 1]) for n in range(40)]
+    assert x == pytest.approx(np.arange(-39, 1))
+    assert y == pytest.approx([100 * each.accepted / each.drafted for each in before])
     assert positions.figure.figure == "2"
     assert positions.bars.ratios == pytest.approx([each / all_of_them.drafts for each in all_of_them.at])
     assert positions.figure.words == f"draft tokens, {all_of_them.drafts:,} drafts in the last 5 min"
@@ -300,7 +303,7 @@ def test_speculation_off_idle_and_counting(qtbot: QtBot, bridge: FakeBridge, pag
     bridge.feed(reading(4, idle(4)))
     settle(qtbot, page)
     assert acceptance.figure.figure == figures.percent(counting(3).acceptance_rate, 1)
-    assert acceptance.legend.values() == {"each reading": figures.UNKNOWN}
+    assert acceptance.legend.values() == {"last 10 s": acceptance.figure.figure}
     bridge.feed(reading(13, idle(13)))
     settle(qtbot, page)
     assert (acceptance.figure.figure, acceptance.figure.words) == (figures.UNKNOWN, "No drafts in the last 10 s")
@@ -427,7 +430,11 @@ def test_the_read_out_shows_one_time_on_every_card(qtbot: QtBot, bridge: FakeBri
     assert {card.cursor_at for card in cards.values()} == {at}
     assert {card.source.text for card in cards.values()} == {figures.ago(-at)}
     assert tokens.legend.values() == {"generated": figures.rate(then.generation_tokens_per_s)}
-    assert cards["acceptance"].legend.values() == {"each reading": figures.percent(then.acceptance_rate, 1)}
+    recent = [sample.acceptance_rate or 0.0 for sample in samples[50 + round(at) : 60 + round(at)]]
+    weights = [sample.draft_tokens or 0.0 for sample in samples[50 + round(at) : 60 + round(at)]]
+    assert cards["acceptance"].legend.values() == {
+        "last 10 s": figures.percent(float(np.average(recent, weights=weights)), 1)
+    }
     assert position_card(page).bars.ratios == then.acceptance_per_position
     assert chart_card(page, "host").chart.cursor_at == at
     assert cards["host"].legend.values() == {"CPU": "25.0 %", "memory": "50.0 %"}
