@@ -42,6 +42,13 @@ class Readings(NamedTuple):
         later = self.times > t
         return self._replace(times=self.times[later], values=self.values[:, later])
 
+    def curve(self, name: str, seconds: float, until: float) -> Curve:
+        """Return one series over `seconds` up to `until`, both ends included; one that is not there is empty."""
+        if name not in self.names:
+            return Curve(np.empty(0), np.empty(0))
+        first, last = np.searchsorted(self.times, until - seconds), np.searchsorted(self.times, until, side="right")
+        return Curve(self.times[first:last], self.values[self.names.index(name), first:last])
+
     def part(self, names: Sequence[str], seconds: float, until: float) -> "Readings":
         """Return these series over `seconds` up to `until`; one that is not there says nothing."""
         begin = max(until - seconds, self.begin)

