@@ -205,8 +205,11 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that happened at a moment, for the time axis: `kind` is "start", "ready", "chat", "bench", "crash",
-    "stop", "stall" or "version"; `text` says it in words.
+    """Something that happened at a moment, for the time axis.
+
+    Attributes:
+        kind: "start", "ready", "chat", "bench", "crash", "stop", "stall" or "version".
+        text: what happened, in words.
     """
 
     t: float

@@ -180,7 +180,7 @@ def _estimated(
     metrics: Sequence[Metric],
     seconds: float,
 ) -> dict[str, float]:
-    """Rates by engine of counters that every vLLM shows but only fills with `--enable-mfu-metrics`: 0 is no estimate."""
+    """Rates by engine of counters that every vLLM shows and only fills with `--enable-mfu-metrics`: 0 says nothing."""
     rates: dict[str, float] = {}
     for metric in metrics:
         found = growth.get(metric)
