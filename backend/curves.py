@@ -22,6 +22,16 @@ class Curve(NamedTuple):
     values: Floats
 
 
+class Stretch(NamedTuple):
+    """What is known of a series from Unix time `begin` to `end`; a single reading has all three values the same."""
+
+    begin: float
+    end: float
+    least: float
+    mean: float
+    greatest: float
+
+
 class Readings(NamedTuple):
     """Readings one by one, oldest first.
 

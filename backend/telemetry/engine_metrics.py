@@ -40,6 +40,7 @@ class Metric(StrEnum):
     REQUESTS_RUNNING = "requests_running"
     REQUESTS_WAITING = "requests_waiting"
     WAITING_BY_REASON = "waiting_by_reason"
+    CACHE_CONFIG = "cache_config"
     PROCESS_START = "process_start"
 
 
@@ -76,6 +77,8 @@ ALIASES: Mapping[Metric, tuple[str, ...]] = {
     Metric.REQUESTS_RUNNING: ("vllm:num_requests_running",),
     Metric.REQUESTS_WAITING: ("vllm:num_requests_waiting",),
     Metric.WAITING_BY_REASON: ("vllm:num_requests_waiting_by_reason",),
+    # Always 1; what it tells stands in its labels.
+    Metric.CACHE_CONFIG: ("vllm:cache_config_info",),
     Metric.PROCESS_START: ("process_start_time_seconds",),
 }
 
@@ -85,6 +88,7 @@ _GAUGES = frozenset(
         Metric.REQUESTS_RUNNING,
         Metric.REQUESTS_WAITING,
         Metric.WAITING_BY_REASON,
+        Metric.CACHE_CONFIG,
         Metric.PROCESS_START,
     }
 )
@@ -129,6 +133,7 @@ class EngineReading:
             when it speculates and not at all otherwise.
         process_start_s: start of the API server, Unix time in seconds.
         kv_cache_usage_ratio: mean over engines, 0..1.
+        kv_cache_tokens: tokens for which one engine has room, the mean over engines.
         requests_running: sum over engines; `requests_waiting` and `waiting_by_reason` likewise.
     """
 
@@ -140,6 +145,7 @@ class EngineReading:
     requests_running: float | None
     requests_waiting: float | None
     waiting_by_reason: Mapping[str, float]
+    kv_cache_tokens: float | None = None
 
 
 def parse(page: str) -> EngineReading | None:
@@ -193,6 +199,7 @@ def parse(page: str) -> EngineReading | None:
         requests_running=_sum(_by_engine(series.get(Metric.REQUESTS_RUNNING)).values()),
         requests_waiting=_sum(_by_engine(series.get(Metric.REQUESTS_WAITING)).values()),
         waiting_by_reason=_waiting_by_reason(series.get(Metric.WAITING_BY_REASON)),
+        kv_cache_tokens=_cache_tokens(series.get(Metric.CACHE_CONFIG)),
     )
 
 
@@ -253,6 +260,22 @@ def _waiting_by_reason(series: Series | None) -> dict[str, float]:
         reason = dict(labels).get("reason", "")
         reasons[reason] = reasons.get(reason, 0.0) + value
     return reasons
+
+
+def _cache_tokens(series: Series | None) -> float | None:
+    """Room of one engine in tokens; older versions tell it in blocks only. None unless all engines tell."""
+    rooms = []
+    for labels in series.values if series else ():
+        told = dict(labels)
+        tokens = told.get("kv_cache_size_tokens", "")
+        blocks, block = told.get("num_gpu_blocks", ""), told.get("block_size", "")
+        if tokens.isdecimal():
+            rooms.append(float(tokens))
+        elif blocks.isdecimal() and block.isdecimal():
+            rooms.append(float(blocks) * float(block))
+        else:
+            return None
+    return _mean(rooms)
 
 
 def _largest(series: Series | None) -> float | None:

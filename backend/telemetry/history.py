@@ -1,5 +1,6 @@
-"""The last day of figures in fixed memory: the newest readings one by one, older ones as extremes of time buckets."""
+"""The last day of figures in fixed memory: readings one by one, older ones as extremes and means of time buckets."""
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -7,7 +8,7 @@ from dataclasses import fields
 import numpy as np
 import numpy.typing as npt
 
-from backend.curves import EACH_S, RECENT_S, Curve, Floats, Readings
+from backend.curves import EACH_S, RECENT_S, Curve, Floats, Readings, Stretch
 from backend.events import HostSample, RunState, Sample
 from backend.hardware import GPU_FIGURES, GpuSnapshot, gpu_series
 
@@ -42,6 +43,15 @@ class _Rows:
             self._put((gap_since + t) / 2, np.full_like(row, np.nan))
         self._put(t, row)
 
+    def stretch(self, column: int, t: float) -> Stretch | None:
+        """Return the reading nearest to `t`."""
+        order = _oldest_first(self._count, self._capacity)
+        if not order.size:
+            return None
+        slot = order[np.argmin(np.abs(self._times[order] - t))]
+        value, at = float(self._values[column, slot]), float(self._times[slot])
+        return None if math.isnan(value) else Stretch(at, at, value, value, value)
+
     def _put(self, t: float, row: Floats) -> None:
         slot = self._count % self._capacity
         self._times[slot] = t
@@ -71,9 +81,9 @@ class _Rows:
 
 
 class _Buckets:
-    """Least and greatest value of each series in each stretch of `width_s`, with the time of either.
+    """Least, greatest and mean value of each series in each stretch of `width_s`, with the time of the extremes.
 
-    Without a value both stand at the begin of the bucket.
+    Without a value both extremes stand at the begin of the bucket.
     """
 
     def __init__(self, width_s: float, capacity: int, n_columns: int) -> None:
@@ -81,6 +91,7 @@ class _Buckets:
         self._capacity = capacity
         self._numbers = np.zeros(capacity, dtype=np.int64)
         self._extremes = np.full((4, n_columns, capacity), np.nan)  # least, greatest, time of least, of greatest
+        self._sums = np.zeros((2, n_columns, capacity))  # of the values, and how many there were
         self._count = 0
 
     def append(self, t: float, row: Floats, gap_since: float | None) -> None:
@@ -90,8 +101,11 @@ class _Buckets:
             if gap_since is not None and number > newest + 1:
                 self._open(newest + 1)  # an empty bucket, so that no line is drawn over the gap
             self._open(number)
-        least, greatest, t_least, t_greatest = self._extremes[:, :, (self._count - 1) % self._capacity]
+        slot = (self._count - 1) % self._capacity
+        least, greatest, t_least, t_greatest = self._extremes[:, :, slot]
         known = ~np.isnan(row)
+        self._sums[0, known, slot] += row[known]
+        self._sums[1, known, slot] += 1
         lower, higher = known & ~(row >= least), known & ~(row <= greatest)
         least[lower], t_least[lower] = row[lower], t
         greatest[higher], t_greatest[higher] = row[higher], t
@@ -101,12 +115,26 @@ class _Buckets:
         self._numbers[slot] = number
         self._extremes[:2, :, slot] = np.nan
         self._extremes[2:, :, slot] = number * self._width_s
+        self._sums[:, :, slot] = 0
         self._count += 1
 
     def add_column(self) -> None:
         added = np.full((4, 1, self._capacity), np.nan)
         added[2:] = self._numbers * self._width_s
         self._extremes = np.concatenate([self._extremes, added], axis=1)
+        self._sums = np.concatenate([self._sums, np.zeros((2, 1, self._capacity))], axis=1)
+
+    def stretch(self, column: int, t: float) -> Stretch | None:
+        """Return the bucket in which `t` lies, None if it is not kept or has no value."""
+        order = _oldest_first(self._count, self._capacity)
+        slots = order[self._numbers[order] == int(t // self._width_s)]
+        if not slots.size or not self._sums[1, column, slots[-1]]:
+            return None
+        slot = slots[-1]
+        total, count = self._sums[:, column, slot]
+        begin = float(self._numbers[slot]) * self._width_s
+        least, greatest = self._extremes[:2, column, slot]
+        return Stretch(begin, begin + self._width_s, float(least), float(total / count), float(greatest))
 
     def reach(self, start: float) -> bool:
         """Whether nothing since `start` was overwritten."""
@@ -191,8 +219,17 @@ class Track:
             return Curve(np.empty(0), np.empty(0))
         end = self._newest_t if until is None else until
         start = end - seconds
-        finest = next((level for level in self._levels if level.reach(start)), self._levels[-1])
-        return finest.curve(self._columns.get(name, 0), start, end)
+        return self._finest(start).curve(self._columns.get(name, 0), start, end)
+
+    def stretch(self, name: str, t: float, *, seconds: float, until: float | None = None) -> Stretch | None:
+        """Return what `last` with the same span knows of one series at `t`; None without a value there."""
+        if self._newest_t is None:
+            return None
+        end = self._newest_t if until is None else until
+        return self._finest(end - seconds).stretch(self._columns.get(name, 0), t)
+
+    def _finest(self, start: float) -> _Rows | _Buckets:
+        return next((level for level in self._levels if level.reach(start)), self._levels[-1])
 
     def readings(self, names: Sequence[str], *, seconds: float, until: float | None = None) -> Readings:
         """Return series reading by reading, over `seconds` up to `until` (the newest row), if they reach so far."""
@@ -247,8 +284,14 @@ class History:
             seconds: length of the span; a curve has at most about 720 points whatever it is.
             until: end of the span in Unix seconds, by default the newest reading.
         """
-        track = self._host if name in HOST_SERIES else self._gpus if "/" in name else self._engine
-        return track.last(name, seconds=seconds, until=until)
+        return self._track(name).last(name, seconds=seconds, until=until)
+
+    def stretch(self, name: str, t: float, *, seconds: float, until: float | None = None) -> Stretch | None:
+        """Return least, mean and greatest value of a series around Unix time `t`, as finely as in `last`."""
+        return self._track(name).stretch(name, t, seconds=seconds, until=until)
+
+    def _track(self, name: str) -> Track:
+        return self._host if name in HOST_SERIES else self._gpus if "/" in name else self._engine
 
     def readings(self, names: Sequence[str], *, seconds: float, until: float | None = None) -> Readings:
         """Return what the readings of an engine say, one by one: for sums, which extremes of buckets cannot give.

@@ -44,11 +44,25 @@ def test_every_recorded_page_is_read(name: str) -> None:
     assert reading.waiting_by_reason == {"capacity": 0.0, "deferred": 0.0}
     assert reading.speculates == ("nospec" not in name)
     assert reading.engines == ({"0", "1"} if "dp2" in name else {"0"})
+    assert reading.kv_cache_tokens == (2_097_152 if "nospec" in name else 524_288)
     assert reading.process_start_s == pages.series(page, "process_start_time_seconds")[()]
 
 
 def test_created_samples_are_no_counts() -> None:
     assert all("created" not in series.name for series in read(LOAD).counters.values())
+
+
+def test_room_in_the_cache_is_told_in_tokens_or_in_blocks() -> None:
+    def room(*engines: str) -> float | None:
+        lines = "".join(f'vllm:cache_config_info{{engine="{n}",{labels}}} 1.0\n' for n, labels in enumerate(engines))
+        return read(lines + "vllm:generation_tokens_total 1.0\n").kv_cache_tokens
+
+    assert room('block_size="16",num_gpu_blocks="1000",kv_cache_size_tokens="9000"') == 9000
+    assert room('block_size="16",num_gpu_blocks="1000",effective_attention_block_size="32"') == 16_000
+    assert room('block_size="16",num_gpu_blocks="1000"', 'block_size="16",num_gpu_blocks="500"') == 12_000
+    assert room('block_size="16",num_gpu_blocks="None"') is None
+    assert room('block_size="16",num_gpu_blocks="1000"', 'block_size="16"') is None
+    assert read("vllm:generation_tokens_total 1.0\n").kv_cache_tokens is None
 
 
 def test_gauges_of_two_engines() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from backend.curves import Curve
 from backend.events import HostSample, RunState, Sample
+from backend.hardware import GpuReading, GpuSnapshot
 from backend.telemetry.history import ENGINE_SERIES, HOST_SERIES, LEVELS, MAX_POINTS, RECENT_ACCEPTANCE, History, Track
 
 READY = Sample(t=0.0, interval_s=1.0, state=RunState.READY)
@@ -253,3 +254,51 @@ def test_extremes_survive_and_nothing_is_made_up(rows: list[tuple[int, float | N
             drawn = [v for at, v in zip(curve.times, curve.values, strict=True) if at // width_s == number]
             assert drawn
             assert all(math.isnan(v) for v in drawn) == all(value is None for value in in_bucket)
+
+
+@given(
+    st.lists(st.one_of(st.none(), st.floats(min_value=-1e9, max_value=1e9, allow_nan=False)), min_size=1, max_size=400)
+)
+def test_a_stretch_says_least_mean_and_greatest_of_its_readings(values: list[float | None]) -> None:
+    track = Track(("a",), n_rows=20, levels=((5.0, 1e6),), gap_s=10.0)
+    for second, value in enumerate(values):
+        track.append(STARTED + second, {"a": value})
+    if len(values) <= 20:
+        return  # each reading is still known by itself
+    for number in range(len(values) // 5 + 1):
+        inside = [value for value in values[number * 5 : number * 5 + 5] if value is not None]
+        found = track.stretch("a", STARTED + number * 5 + 2.5, seconds=1e5)
+        if not inside:
+            assert found is None
+            continue
+        assert found is not None
+        assert (found.begin, found.end) == (STARTED + number * 5, STARTED + number * 5 + 5)
+        assert (found.least, found.greatest) == (min(inside), max(inside))
+        assert found.mean == pytest.approx(sum(inside) / len(inside), abs=1e-3)
+
+
+def test_a_stretch_of_what_is_kept_one_by_one_is_one_reading() -> None:
+    history = History()
+    for second, value in enumerate((3.0, None, 7.0)):
+        history.append(replace(READY, t=STARTED + second, steps_per_s=value))
+    at = STARTED + 2
+    assert history.stretch("steps_per_s", at + 0.2, seconds=60) == (at, at, 7.0, 7.0, 7.0)
+    assert history.stretch("steps_per_s", STARTED + 1, seconds=60) is None
+    assert history.stretch("unheard_of", at, seconds=60) is None
+
+
+def test_gpus_are_kept_by_uuid_and_a_stale_snapshot_is_a_gap() -> None:
+    history = History()
+
+    def add(t: float, used: dict[str, float | None], *, stale: bool = False) -> None:
+        readings = tuple(GpuReading(uuid, t, memory_used_bytes=value) for uuid, value in used.items())
+        history.append_gpus(GpuSnapshot(t, readings=readings, stale=stale))
+
+    add(STARTED, {"GPU-a": 1.0, "GPU-b": 2.0})
+    add(STARTED + 1, {"GPU-b": 3.0, "GPU-a": None})
+    add(STARTED + 2, {"GPU-a": 9.0, "GPU-b": 9.0}, stale=True)
+    add(STARTED + 3, {"GPU-b": 0.0})
+    first, second = (history.last(f"{uuid}/memory_used_bytes", seconds=60) for uuid in ("GPU-a", "GPU-b"))
+    assert known(first) == [(STARTED, 1.0)]
+    assert known(second) == [(STARTED, 2.0), (STARTED + 1, 3.0), (STARTED + 3, 0.0)]
+    assert second.times.size == 4

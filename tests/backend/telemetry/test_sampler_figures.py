@@ -99,6 +99,21 @@ async def test_first_counting_idle_and_restart_with_two_engines() -> None:
     assert_window(again, TWO, AFTER)
 
 
+async def test_the_engines_estimate_is_the_mean_over_engines() -> None:
+    """Each engine has GPUs of its own, so what one GPU moves is the mean and not the sum."""
+    line = 'vllm:estimated_read_bytes_per_gpu_total{{engine="{}"}} {}\n'
+    before = line.format(0, 1e9) + line.format(1, 5e9)
+    written = "vllm:estimated_write_bytes_per_gpu_total"
+    before += line.replace("vllm:estimated_read_bytes_per_gpu_total", written).format(0, 1e9)
+    after = before.replace(" 1000000000.0", " 7000000000.0").replace(" 5000000000.0", " 6000000000.0")
+    async with reading() as reader:
+        first, second = await reader.pages(before, after)
+    assert first.estimated_bytes_per_s is None
+    assert second.interval_s is not None
+    assert second.estimated_bytes_per_s == pytest.approx((6e9 + 6e9 + 1e9) / second.interval_s / 2)
+    assert second.estimated_flops_per_s is None
+
+
 async def test_one_engine_of_two_that_falls_is_a_restart_though_the_sum_grows() -> None:
     before = pages.small_page(per_engine={"0": {"generation": 100}, "1": {"generation": 100}})
     after = pages.small_page(per_engine={"0": {"generation": 900}, "1": {"generation": 99}})

@@ -155,6 +155,23 @@ def test_prefix_cache_hits() -> None:
     assert known(page.format(10, 5), page.format(30, 10)).prefix_cache_hit_ratio == 0.25
 
 
+def test_estimates_of_memory_traffic_are_those_of_each_engine_and_zero_is_none() -> None:
+    def page(*engines: tuple[float, float, float]) -> str:
+        return "".join(
+            f'vllm:estimated_{name}_per_gpu_total{{engine="{engine}"}} {value}\n'
+            for engine, values in enumerate(engines)
+            for name, value in zip(("read_bytes", "write_bytes", "flops"), values, strict=True)
+        )
+
+    got = known(page((100, 10, 0), (400, 0, 7)), page((180, 16, 0), (500, 0, 27)), 2.0)
+    assert got.estimated_bytes_per_s == {"0": (80 + 6) / 2, "1": 100 / 2}
+    assert got.estimated_flops_per_s == {"1": 20 / 2}
+    still = page((180, 16, 5))
+    assert known(still, still).estimated_bytes_per_s == {"0": 0}
+    off = page((0, 0, 0))
+    assert known(off, off).estimated_bytes_per_s == {}
+
+
 def test_nothing_overflows() -> None:
     before = {"generation": 0.0, "drafts": 0.0, "drafted": 0.0, "accepted": 0.0}
     after = {"generation": 9e299, "drafts": 5e-324, "drafted": 5e-324, "accepted": 9e299}

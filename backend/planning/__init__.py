@@ -1,0 +1,1 @@
+"""What a launch needs and what it can give: pure functions."""
