@@ -46,6 +46,7 @@ shots: $(READY)
 
 ## what the window costs: each budget with its figure; fails nothing
 bench: $(READY)
+	@$(BIN)/specdeck engines install --cpu --yes
 	@$(BIN)/python -m tests.tools.bench $(ARGS)
 
 ## newest allowed versions into constraints.txt, kept only when all tests pass with them

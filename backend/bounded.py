@@ -50,7 +50,7 @@ def run(
     Raises:
         OSError: it cannot be started.
     """
-    _stuck[:] = [process for process in _stuck if process.poll() is None]
+    _collect()
     # Files, not pipes: a grandchild that keeps a pipe open would have to be waited for.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
@@ -84,4 +84,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(GRACE_S)
     except subprocess.TimeoutExpired:
-        _stuck.append(process)
+        leave_behind(process)
+
+
+def leave_behind(process: subprocess.Popen[bytes]) -> None:
+    """Wait no longer for a process that was killed but does not end, and collect it when it has."""
+    _collect()
+    _stuck.append(process)
+
+
+def _collect() -> None:
+    _stuck[:] = [process for process in _stuck if process.poll() is None]

@@ -25,6 +25,7 @@ from backend.launch.run_folder import RunFolder
 from backend.launch.supervisor import ENDED, Supervisor
 from backend.telemetry.history import History
 from backend.telemetry.host import HostReader
+from backend.telemetry.run_store import UNSEEN_END, RunEnd
 from backend.telemetry.sampler import Sampler
 
 log = logging.getLogger(__name__)
@@ -191,6 +192,18 @@ class Control:
                     "End that process, then stop the engine again, here or with `specdeck stop`.",
                 )
             await asyncio.sleep(0.1)
+
+    def fate(self, run_id: str) -> RunEnd | None:
+        """Return how a run ended, from its folder; None while it lives. Blocking for some milliseconds."""
+        folder = self.run(run_id)
+        if folder.owner_pid() is not None:
+            return None
+        record = folder.record_or_guess()  # of a folder that was deleted since, the run id tells
+        if record.ended_at is None and processes.members(record.identity):
+            return None
+        if record.ended_at is None or record.cause == leftovers.ENDED_UNSEEN:
+            return RunEnd(None, UNSEEN_END)
+        return RunEnd.of(record.state, record.cause, record.ended_at)
 
     def started_profile(self, folder: RunFolder) -> Profile | None:
         """Return the profile as it was when a run was started; None when that is not known."""

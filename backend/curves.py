@@ -1,10 +1,14 @@
 """What the history gives and charts draw: curves, and readings one by one."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from backend.events import Mark, PastRun
+from backend.hardware import GpuInfo
 
 Floats = npt.NDArray[np.float64]
 
@@ -62,9 +66,26 @@ class Readings(NamedTuple):
     def part(self, names: Sequence[str], seconds: float, until: float) -> "Readings":
         """Return these series over `seconds` up to `until`; one that is not there says nothing."""
         begin = max(until - seconds, self.begin)
-        inside = (self.times > begin) & (self.times <= until)
-        values = np.full((len(names), int(inside.sum())), np.nan)
+        first, last = np.searchsorted(self.times, (begin, until), side="right")
+        inside = slice(int(first), max(int(first), int(last)))
+        values = np.full((len(names), inside.stop - inside.start), np.nan)
         for row, name in enumerate(names):
             if name in self.names:
                 values[row] = self.values[self.names.index(name), inside]
         return Readings(tuple(names), begin, self.times[inside], values)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """A recorded run with its readings and marks.
+
+    Attributes:
+        readings: the series have the names of the live history; NaN stands where nobody was reading.
+        marks: what happened, in the order of time.
+        gpus: the GPUs whose series are among the readings.
+    """
+
+    run: PastRun
+    readings: Readings
+    marks: tuple[Mark, ...] = ()
+    gpus: tuple[GpuInfo, ...] = ()

@@ -54,5 +54,9 @@ class EngineUnreachableError(EngineError):
         self.refused = refused
 
 
+class StoreError(UserError):
+    """The store of recorded runs cannot be read or written."""
+
+
 class Cancelled(Exception):
     """Somebody gave the work up: nothing to solve and nothing to tell, so no `UserError`."""

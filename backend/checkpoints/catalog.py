@@ -130,8 +130,7 @@ def hub_size(model: str, revision: str | None = None, *, timeout_s: float, endpo
         HubUnknownError: no such model or revision.
         ModelError: any other refusal of the hub.
     """
-    _check_name(model)
-    try:
+    with hub_answers(model, revision):
         api = huggingface_hub.HfApi(endpoint=endpoint)
         info = api.model_info(model, revision=revision, files_metadata=True, timeout=timeout_s)
         if info.gated:
@@ -140,17 +139,38 @@ def hub_size(model: str, revision: str | None = None, *, timeout_s: float, endpo
             url = huggingface_hub.hf_hub_url(model, _CONFIGS[0], revision=revision, endpoint=endpoint)
             with contextlib.suppress(errors.EntryNotFoundError):
                 huggingface_hub.get_hf_file_metadata(url, timeout=timeout_s, endpoint=endpoint)
+    sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
+    return sum(sizes[name] for name in _fetched(tuple(sizes)))
+
+
+@contextlib.contextmanager
+def hub_answers(model: str, revision: str | None) -> Iterator[None]:
+    """Ask the hub about a model in this block: what its library raises is turned into words.
+
+    Raises:
+        HubOfflineError: no answer.
+        HubTokenError: a token is needed or the one used is not valid.
+        HubLicenceError: the licence was not accepted yet.
+        HubUnknownError: no such model or revision.
+        ModelError: the name is impossible, or the hub refuses for another reason.
+    """
+    _check_name(model)
+    try:
+        yield
     except (errors.OfflineModeIsEnabled, httpx2.TransportError) as error:
         raise HubOfflineError(
-            f"The size of {model} cannot be looked up: the Hugging Face hub does not answer ({_brief(error)}).",
+            f"{model} cannot be looked up: the Hugging Face hub does not answer ({_brief(error)}).",
             "Check the network and HF_HUB_OFFLINE, or choose a model that is on disk.",
         ) from error
     except errors.HfHubHTTPError as error:
         raise _explain(model, revision, error) from error
     finally:
         huggingface_hub.close_session()  # else its pool keeps sockets open for the rest of the process
-    sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
-    return sum(sizes[name] for name in _fetched(tuple(sizes)))
+
+
+def fetched_weights(names: Sequence[str]) -> list[str]:
+    """Return the weight files that an engine would choose among these files of a repository."""
+    return [name for name in _fetched(names) if name.endswith(_WEIGHT_ENDINGS)]
 
 
 def _check_name(model: str) -> None:

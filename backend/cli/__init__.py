@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
-from backend.cli import doctor, engines, profiles, run, runs, watch, window
+from backend.cli import calibrate, doctor, engines, gpus, history, profiles, run, runs, watch, window
 from backend.errors import EngineError, UsageError, UserError
 
 app = typer.Typer(
@@ -26,8 +26,11 @@ app.command()(runs.status)
 app.command()(runs.stop)
 app.command()(watch.command(default_url=runs.only_url))
 app.command()(doctor.doctor)
+app.command()(gpus.gpus)
+app.command()(calibrate.calibrate)
 app.add_typer(engines.app, name="engines")
 app.add_typer(profiles.app, name="profiles")
+app.add_typer(history.app, name="history")
 
 
 @app.callback(invoke_without_command=True)

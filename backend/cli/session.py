@@ -12,9 +12,11 @@ from backend.chat.conversation import Conversation
 from backend.cli import signals, words
 from backend.cli.startup_view import StartupView
 from backend.control import Control
-from backend.errors import EngineError, UserError
+from backend.desk.history import PastRuns
+from backend.desk.types import RunView
+from backend.errors import EngineError, UsageError, UserError
 from backend.events import RunState, Sample
-from backend.launch import preflight
+from backend.launch import environments, preflight
 from backend.launch.environments import EngineEnvironment
 from backend.launch.profile import Profile
 from backend.launch.supervisor import ENDED, Supervisor
@@ -40,6 +42,8 @@ class Session:
         self._show_measured = show_measured and profile.measured is not None
         self._view = StartupView(console)
         self._history = History()
+        self._past = PastRuns(control, lambda _: None)  # the recorder warns by itself
+        self._engine_words: str | None = None  # until that is known nothing is recorded
         self._run: Supervisor | None = None
         self._asked = asyncio.Event()
 
@@ -60,10 +64,11 @@ class Session:
             return await self._until_the_end(self._run, chat=chat, seconds=seconds)
 
     async def _until_the_end(self, run: Supervisor, *, chat: str | None, seconds: float | None) -> int:
-        work = asyncio.create_task(self._work(run, chat=chat, seconds=seconds))
-        asked = asyncio.create_task(self._asked.wait())
-        ended = asyncio.create_task(run.until(ENDED))
         try:
+            await self._begin_recording(run)
+            work = asyncio.create_task(self._work(run, chat=chat, seconds=seconds))
+            asked = asyncio.create_task(self._asked.wait())
+            ended = asyncio.create_task(run.until(ENDED))
             await asyncio.wait({work, asked, ended}, return_when=asyncio.FIRST_COMPLETED)
             for task in (work, asked, ended):
                 task.cancel()
@@ -75,6 +80,7 @@ class Session:
             if stopped_by_us:
                 self._say("Stopping the engine ...")
             await run.stop()
+            await self._past.close()
         failure = None if work.cancelled() else work.exception()
         if failure is not None and not isinstance(failure, UserError):
             raise failure
@@ -87,10 +93,33 @@ class Session:
 
     def _on_change(self, run: Supervisor) -> None:
         self._view.update()
+        if run is self._run and self._engine_words is not None:
+            self._past.follow(self._seen(run))
         if run.state is RunState.UNRESPONSIVE:
             self._say(f"The engine does not respond: log, counters and CPU have been still for {run.silent_s:.0f} s.")
         elif run.state is RunState.READY and run.stalled_s is not None:
             self._say(f"The engine moves again; it stood still for {run.stalled_s:.0f} s.")
+
+    async def _begin_recording(self, run: Supervisor) -> None:
+        self._engine_words = await asyncio.to_thread(_engine_words, run.record.environment)
+        await self._past.begin()
+        self._past.follow(self._seen(run))
+
+    def _seen(self, run: Supervisor) -> RunView:
+        """Return a run as the window would see it, for the recording."""
+        record = run.record
+        return RunView(
+            state=run.state,
+            profile=record.profile,
+            title=self._profile.shown_title,
+            run_id=run.folder.run_id,
+            engine=self._engine_words or "",
+            started_at=record.created_at,
+            ready_at=record.ready_at,
+            ended_at=record.ended_at,
+            stalled_s=run.stalled_s,
+            diagnosis=run.diagnosis,
+        )
 
     async def _work(self, run: Supervisor, *, chat: str | None, seconds: float | None) -> None:
         if run.state is RunState.STARTING:
@@ -119,12 +148,14 @@ class Session:
 
     async def _sample(self, run: Supervisor, newest: list[Sample]) -> None:
         async with contextlib.aclosing(self._control.samples(run, self._history)) as samples:
-            async for sample, _host in samples:
+            async for sample, host in samples:
+                self._past.take(host, sample, None)
                 newest[:] = [sample]
 
     async def _chat(self, run: Supervisor, prompt: str) -> EngineError | None:
         """Stream one answer, and tell what the engine's counters say of it; returns why there was no answer."""
         typer.echo(f"> {prompt}\n")
+        self._past.mark("chat", "chat")
         before = await _reading(run)
         loop = asyncio.get_running_loop()
         began_s = loop.time()
@@ -189,6 +220,15 @@ class Session:
         else:
             self._say("Somebody else stopped the engine; nothing is left of it.")
         return 0
+
+
+def _engine_words(environment_id: str) -> str:
+    """Return distribution and version of an environment, "" if it is gone. Blocking."""
+    try:
+        found = environments.get(environment_id)
+    except UsageError:  # it was removed since
+        return ""
+    return f"{found.distribution} {found.version}".strip()
 
 
 async def _reading(run: Supervisor) -> EngineReading | None:

@@ -78,7 +78,7 @@ def command(*, default_url: Callable[[], str] | None = None) -> Callable[..., No
                 raise UsageError("watch needs to know which engine.", "Add --url http://127.0.0.1:8000.")
             url = default_url()
         _check_url(url)
-        with _quiet_end():
+        with quiet_end():
             asyncio.run(_watch(url, interval_s=interval, count=count, as_json=as_json))
 
     return watch
@@ -113,7 +113,7 @@ async def _watch(url: str, *, interval_s: float, count: int | None, as_json: boo
 
 
 @contextlib.contextmanager
-def _quiet_end() -> Iterator[None]:
+def quiet_end() -> Iterator[None]:
     """End without a word after a signal, or when nobody reads the lines any more."""
     try:
         yield

@@ -41,9 +41,13 @@ class Chat:
     of older messages replaces them for good only with its first token; without one they come back.
     """
 
-    def __init__(self, runs: Runs, emit: Callable[[Event], None]) -> None:
+    def __init__(
+        self, runs: Runs, emit: Callable[[Event], None], *, on_question: Callable[[], None] = lambda: None
+    ) -> None:
+        """Talk to the current run; `on_question` is called when something is asked."""
         self._runs = runs
         self._emit = emit
+        self._on_question = on_question
         self._messages: list[ChatMessage] = []
         self._settings = ChatSettings()
         self._notice = ""
@@ -208,6 +212,7 @@ class Chat:
             extra=self._extra(continues=earlier is not None),
         )
         self._api = run.api
+        self._on_question()
         self._tell()
         keeping = asyncio.create_task(self._keep_what_streams())
         try:

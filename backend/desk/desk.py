@@ -10,11 +10,15 @@ from typing import Any
 
 from backend import paths, settings
 from backend.control import Control
+from backend.desk.calibration import CalibrationRoom
 from backend.desk.chat import Chat
 from backend.desk.engines import Engines
+from backend.desk.gpus import GpuRoom
+from backend.desk.history import PastRuns
 from backend.desk.logs import Logs
 from backend.desk.profiles import Profiles
 from backend.desk.runs import Runs
+from backend.desk.traffic import Traffic
 from backend.desk.types import Event, Reading, SettingsView
 from backend.events import RunState, Sample
 from backend.launch.supervisor import Supervisor
@@ -34,7 +38,7 @@ class Desk:
     Making one is quick and may happen on any thread; its coroutines belong to the backend's event loop.
 
     Attributes:
-        runs, profiles, engines, logs, chat: the rooms.
+        runs, profiles, engines, logs, chat, gpus, calibration, history: the rooms.
         settings: the user's settings as they are now.
     """
 
@@ -46,7 +50,11 @@ class Desk:
         self.logs = Logs(emit)
         self.runs = Runs(self._control, self.engines, emit)
         self.profiles = Profiles(self._control, self.engines, self.runs)
-        self.chat = Chat(self.runs, emit)
+        self.history = PastRuns(self._control, emit)
+        self.chat = Chat(self.runs, emit, on_question=lambda: self.history.mark("chat", "chat"))
+        self.calibration = CalibrationRoom(self._control, emit)
+        self.gpus = GpuRoom(self.runs, self.settings)
+        self._traffic = Traffic(self.runs)
         self._visible = True
         self._changing = asyncio.Lock()
         self._wake = asyncio.Event()
@@ -62,21 +70,29 @@ class Desk:
 
     async def begin(self) -> None:
         """Take over the engine that an earlier window left running, and sample from now on."""
+        await self.history.begin()
         self._sampling = asyncio.create_task(self._sample())
+        self.runs.on_changed(lambda: self.history.follow(self.runs.view()))
         self.runs.on_changed(self._on_run_changed)
         self.runs.on_changed(self._follow_log)
         await self.chat.load()
         await self.runs.adopt_left_running()
+        if self.runs.readable is None:
+            await self.gpus.start()
 
     async def close(self, *, leave_running: bool) -> None:
         """End everything: the engine too, unless it is left running. Trouble with one part does not keep the others."""
         stages: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
             ("the checks", self.profiles.close),
             ("the installs", self.engines.close),
+            ("the calibration", self.calibration.close),
             ("the engine", self.runs.leave_running if leave_running else self.runs.stop),
             ("the chat", self.chat.stop),
             ("the log", self.logs.close),
             ("the sampling", self._end_sampling),
+            ("the reading of models", self._traffic.close),
+            ("the reading of GPUs", self.gpus.close),
+            ("the recording", self.history.close),
         ]
         for what, stage in stages:
             try:
@@ -93,8 +109,13 @@ class Desk:
         """Sample at the set interval while the window is seen, and seldom while it is not."""
         shown_again = visible and not self._visible
         self._visible = visible
+        self.gpus.set_visible(visible)
         if shown_again:
             self._wake.set()
+
+    async def show_activity(self, shown: bool) -> None:
+        """Measure what is inside GPUs (memory bandwidth, activity of units) only while its charts are seen."""
+        self.gpus.show_activity(shown)
 
     async def settings_view(self) -> SettingsView:
         """Return settings and folders."""
@@ -120,6 +141,7 @@ class Desk:
             before, changed = self.settings, settings.changed(self.settings, values)
             await asyncio.to_thread(settings.save, changed)
             self._control.settings = changed
+            self.gpus.change_settings(changed)
         if changed.sample_interval_s < before.sample_interval_s:
             self._wake.set()
         return await self.settings_view()
@@ -169,7 +191,12 @@ class Desk:
             self._sampler.interval_s = self._interval_s
             engine = await self._sampler.read()
             self._control.observe(run, self._sampler, engine)
-        self._emit(Reading(self._host.read(), engine))
+        host, gpus, verdict = self._host.read(), self.gpus.newest(), None
+        if run is not None and engine is not None and self._sampler is not None:
+            engine, verdict = self._traffic.complete(run.folder.run_id, self._sampler, engine, gpus)
+        self._emit(Reading(host, engine, gpus, verdict, self.history.take(host, engine, gpus)))
+        if run is not None:
+            await self.gpus.start()  # only now: nothing may delay the first figures of an engine
         self.runs.tell_if_starting()
 
     @property

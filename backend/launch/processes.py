@@ -3,7 +3,7 @@
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _SHM = "/dev/shm/"  # noqa: S108
 SHARED_MEMORY_KINDS = ("psm_", "sem.mp-", "vllm_dist_", "nccl-")
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC  # PROC_PID_INIT_INO of the kernel
 _GONE = frozenset("ZX")  # a zombie holds no memory, port or GPU: it counts as gone
 
 
@@ -130,6 +131,31 @@ def members(identity: Identity, *, everywhere: bool = True) -> list[Stat]:
         ):
             found.append(stat)
     return found
+
+
+def belonging(identity: Identity, pids: Iterable[int]) -> frozenset[int]:
+    """Return those of `pids` that are living processes of a run; reads only these, so it is quick."""
+    if identity.boot_id != boot_id():
+        return frozenset()
+    session_is_proven = leader(identity) is not None
+    found = set()
+    for pid in pids:
+        stat = read_stat(pid)
+        if stat is None or stat.state in _GONE:
+            continue
+        if (session_is_proven and stat.session == identity.session) or _run_id_of(pid) == identity.run_id:
+            found.add(pid)
+    return frozenset(found)
+
+
+def are_of_this_namespace(pids: Collection[int]) -> bool:
+    """Whether pids that the kernel's drivers name mean our processes: in a container they may be the host's.
+
+    There, they are ours when all of them exist here; when the driver names none, it may hide them.
+    """
+    if os.stat("/proc/self/ns/pid").st_ino == _FIRST_PID_NAMESPACE:
+        return True
+    return bool(pids) and all(read_stat(pid) is not None for pid in pids)
 
 
 def send(stat: Stat, signal_number: int) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from backend.curves import EACH_S, RECENT_S, Curve, Floats, Readings, Stretch
 from backend.events import HostSample, RunState, Sample
-from backend.hardware import GPU_FIGURES, GpuSnapshot, gpu_series
+from backend.hardware import GPU_FIGURES, THROTTLED, GpuSnapshot, gpu_series
 
 # What a chart can show; positions of acceptance come as "acceptance_position_0" and so on.
 ENGINE_SERIES = tuple(
@@ -245,8 +245,8 @@ class History:
     def __init__(self, *, interval_s: float = 1.0) -> None:
         """Make room for readings that come every `interval_s` seconds; other paces are fine too."""
         n_rows = max(1, min(round(EACH_S / interval_s), MAX_POINTS))
-        gap_s = _GAP_INTERVALS * max(interval_s, _SLOWEST_INTERVAL_S)
-        self._recent = _RecentAcceptance()
+        gap_s = longest_pause_s(interval_s)
+        self._recent = RecentAcceptance()
         self._engine = Track((*ENGINE_SERIES, RECENT_ACCEPTANCE), n_rows=n_rows, levels=LEVELS, gap_s=gap_s)
         self._host = Track(HOST_SERIES, n_rows=n_rows, levels=LEVELS, gap_s=gap_s)
         self._gpus = Track(n_rows=n_rows, levels=LEVELS, gap_s=gap_s)
@@ -258,15 +258,11 @@ class History:
 
     def append(self, sample: Sample) -> None:
         """Add what an engine showed."""
-        values: dict[str, float | None] = {name: getattr(sample, name) for name in ENGINE_SERIES}
-        for position, rate in enumerate(sample.acceptance_per_position or ()):
-            values[f"{POSITION_SERIES}{position}"] = rate
-        values[RECENT_ACCEPTANCE] = self._recent.after(sample)
-        self._engine.append(sample.t, values)
+        self._engine.append(sample.t, engine_values(sample, self._recent))
 
     def append_host(self, sample: HostSample) -> None:
         """Add what the machine showed."""
-        self._host.append(sample.t, {name: getattr(sample, name) for name in HOST_SERIES})
+        self._host.append(sample.t, host_values(sample))
 
     def append_gpus(self, snapshot: GpuSnapshot) -> None:
         """Add what the GPUs showed; a GPU that is not read, or a stale snapshot, is a gap."""
@@ -306,16 +302,36 @@ class History:
         return self._engine.readings(names, seconds=seconds, until=until)
 
 
+def longest_pause_s(interval_s: float) -> float:
+    """Return after how many seconds without a reading nobody was reading; readings come every `interval_s`."""
+    return _GAP_INTERVALS * max(interval_s, _SLOWEST_INTERVAL_S)
+
+
+def engine_values(sample: Sample, recent: "RecentAcceptance") -> dict[str, float | None]:
+    """Return every figure of an engine by the name of its series; `recent` takes the sample too."""
+    values: dict[str, float | None] = {name: getattr(sample, name) for name in ENGINE_SERIES}
+    for position, rate in enumerate(sample.acceptance_per_position or ()):
+        values[f"{POSITION_SERIES}{position}"] = rate
+    values[RECENT_ACCEPTANCE] = recent.after(sample)
+    return values
+
+
+def host_values(sample: HostSample) -> dict[str, float | None]:
+    """Return every figure of the machine by the name of its series."""
+    return {name: getattr(sample, name) for name in HOST_SERIES}
+
+
 def gpu_values(snapshot: GpuSnapshot) -> dict[str, float | None]:
-    """Return every figure of every GPU by the name of its series."""
-    return {
-        gpu_series(reading.uuid, figure): getattr(reading, figure)
-        for reading in snapshot.readings
-        for figure in GPU_FIGURES
-    }
+    """Return every figure of every GPU by the name of its series, and whether it is throttled."""
+    values: dict[str, float | None] = {}
+    for reading in snapshot.readings:
+        values |= {gpu_series(reading.uuid, figure): getattr(reading, figure) for figure in GPU_FIGURES}
+        throttled = None if reading.throttle is None else float(bool(reading.throttle))
+        values[gpu_series(reading.uuid, THROTTLED)] = throttled
+    return values
 
 
-class _RecentAcceptance:
+class RecentAcceptance:
     """Accepted over drafted tokens of the last RECENT_S; in one reading of a quiet engine it is chance."""
 
     def __init__(self) -> None:

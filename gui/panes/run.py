@@ -3,24 +3,29 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from PySide6.QtCore import QSettings, QSize, Qt, Signal
-from PySide6.QtGui import QResizeEvent, QShowEvent
+from PySide6.QtGui import QHideEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QLabel, QSplitter, QStackedWidget, QVBoxLayout, QWidget
 
-from backend.curves import EACH_S, Curve
+from backend.curves import EACH_S
 from backend.desk.types import Reading, RunView
-from backend.events import HostSample, RunState, Sample
+from backend.events import RunState
+from backend.hardware import GpuSnapshot
 from gui.bridge import Bridge
+from gui.panes.exporting import Exporter
 from gui.widgets import figures, pooled_acceptance, speculation_advice
 from gui.widgets.card import Moment
 from gui.widgets.card_grid import CardGrid
-from gui.widgets.chart_card import ChartCard
 from gui.widgets.failure_view import FailureView
+from gui.widgets.gpu_run_cards import BandwidthCard, GpuMemoryCard, live_cards
+from gui.widgets.live_charts import LiveCharts, NewestReading
 from gui.widgets.notice_bar import NoticeBar
-from gui.widgets.run_cards import PER_REQUEST, all_cards
-from gui.widgets.span_bar import DEFAULT_SPAN_S, SPANS_S, SpanBar
+from gui.widgets.run_cards import PER_REQUEST
+from gui.widgets.span_bar import SPANS_S, SpanBar
 from gui.widgets.startup_timeline import StartupTimeline
 
 _SPACING = 12
@@ -48,21 +53,17 @@ class RunPane(QWidget):
         self._bridge = bridge
         self._store = store
         self._run = RunView()
-        self._host: HostSample | None = None
-        self._sample: Sample | None = None
-        self._interval_s = 1.0
+        self._newest = NewestReading(bridge)
         self._silent_since: float | None = None
         self._failed: tuple[str, float | None] | None = None  # which failure is shown
-        self._held: Moment | None = None  # what is drawn while paused
-        self._span_s = self._stored_span()
 
-        cards = all_cards(self._positions)
-        self.bar = SpanBar([(card.key, card.title) for card in cards], self)
+        cards = live_cards(self._positions, self._may_measure)
+        self.bar = SpanBar([(card.key, card.title) for card in cards], self, store=store)
         self.grid = CardGrid(cards, self)
         self.startup = StartupTimeline(self)
         self.failure = FailureView(self)
         # Kind of notice -> its line, and what it was shown for, so that one that was closed stays closed.
-        self.notices = {kind: NoticeBar(self) for kind in ("stall", "few")}
+        self.notices = {kind: NoticeBar(self) for kind in ("stall", "few", "export")}
         self._noticed: dict[str, object] = {}
         self.measured = QLabel(self)
         self.measured.setProperty("role", "note")
@@ -93,17 +94,20 @@ class RunPane(QWidget):
         layout.addWidget(self._splitter)
 
         self._splitter.splitterMoved.connect(self._on_splitter_moved)
-        self.bar.span_chosen.connect(self._on_span_chosen)
-        self.bar.paused.connect(self._on_paused)
-        self.bar.cards_chosen.connect(self.grid.choose)
-        self.grid.order_changed.connect(self._on_order_changed)
+        self._charts = LiveCharts("run", store, self.bar, self.grid, now=self._moment, hold=self._hold)
+        self._charts.span_changed.connect(self._on_span_changed)
+        self._charts.shown_changed.connect(self._tell_activity)
+        assert self.bar.export is not None
+        self.bar.export.asked.connect(self._on_export_asked)
+        self.bar.export.chosen.connect(self._on_export)
+        self._exporter = Exporter(bridge, self.notices["export"], self)
         self.failure.retry_requested.connect(self.retry_requested)
         self.failure.log_requested.connect(self.log_requested)
         self.startup.log_requested.connect(self._on_startup_log_requested)
         self.failure.dismissed.connect(self._on_failure_dismissed)
         bridge.run_changed.connect(self._on_run_changed)
         bridge.sampled.connect(self._on_sampled)
-        self._restore()
+        self._show_gpus(bridge.gpus)
         self._on_run_changed(bridge.run)
 
     # ---- what comes from the backend -------------------------------------------------------------------------
@@ -111,7 +115,7 @@ class RunPane(QWidget):
     def _on_run_changed(self, view: RunView) -> None:
         before, self._run = self._run, view
         if view.run_id != before.run_id:
-            self._sample = None
+            self._newest.sample = None
         if view.state is not RunState.UNRESPONSIVE:
             self._silent_since = None
         elif self._silent_since is None:
@@ -128,24 +132,21 @@ class RunPane(QWidget):
         self._show_idle()
         self._show_notices()
         self._show_figures()
+        self._tell_activity()
         if view.state is not before.state:
-            self._draw()
+            self._charts.draw()
 
     def _on_sampled(self, reading: Reading) -> None:
-        over_s = reading.engine.interval_s if reading.engine is not None else None
-        if over_s is None and self._host is not None and reading.host.t > self._host.t:
-            over_s = reading.host.t - self._host.t
-        self._interval_s = over_s or self._interval_s
-        self._host = reading.host
-        engine = reading.engine
-        self._sample = engine if engine is not None and engine.state is not RunState.STOPPED else None
+        self._newest.take(reading)
+        self._show_gpus(reading.gpus)
         if self._run.state in _STARTS:  # its clock goes with that of the top bar
             self.startup.show_run(self._run, time.time())
         self._show_idle()
         self._show_notices()
-        if self._is_seen() and self._held is None:
+        self._tell_activity()
+        if self._charts.is_seen and self._charts.held is None:
             self._show_figures()
-            self._draw()
+            self._charts.draw()
 
     @property
     def _shows_cards(self) -> bool:
@@ -153,48 +154,48 @@ class RunPane(QWidget):
 
     # ---- drawing ---------------------------------------------------------------------------------------------
 
-    def _is_seen(self) -> bool:
-        return self.isVisible() and not self.window().isMinimized()
+    def _moment(self) -> Moment | None:
+        return self._newest.moment(self._charts.span_s)
 
-    def _draw(self) -> None:
-        """Have the cards drawn, each in a turn of its own."""
-        if self._is_seen() and self._held is None and self._host is not None:
-            self.grid.redraw(self._moment(self._host))
-
-    def _moment(self, host: HostSample) -> Moment:
-        return Moment(
-            now=host.t,
-            span_s=self._span_s,
-            read=self._read,
-            read_each=self._bridge.run_readings,
-            state=self._run.state,
-            sample=self._sample,
-            host=host,
-            interval_s=self._interval_s,
-        )
-
-    def _read(self, name: str, seconds: float, until: float) -> Curve:
-        return self._bridge.history.last(name, seconds=seconds, until=until)
+    def _hold(self, moment: Moment) -> Moment:
+        """Return a moment with the readings it rests on: those are not kept for long, and of another run soon."""
+        names = (*pooled_acceptance.NAMES, *self._positions(), *PER_REQUEST)
+        return replace(moment, read_each=self._bridge.run_readings(names, EACH_S, moment.now).part)
 
     def _positions(self) -> Sequence[str]:
         return self._bridge.history.positions
 
+    def _may_measure(self) -> bool:
+        return self._bridge.desk.settings.gpu_profiling
+
+    def _show_gpus(self, snapshot: GpuSnapshot | None) -> None:
+        """Leave out the memory of GPUs on a machine without any."""
+        has_gpus = snapshot is not None and bool(snapshot.gpus)
+        self.grid.leave_out(frozenset() if has_gpus else frozenset({GpuMemoryCard.KEY}))
+
+    def _tell_activity(self) -> None:
+        """Have the GPUs measured while their bandwidth is shown."""
+        card = self.grid.cards[BandwidthCard.KEY]
+        assert isinstance(card, BandwidthCard)
+        shown = self._charts.is_seen and self._shows_cards and self._run.is_live and card in self.grid.visible_cards
+        self._bridge.want_activity("run", shown and card.shows_measured)
+
     def _show_idle(self) -> None:
         """Say once that there is no engine where nothing of an earlier one is to be seen either."""
-        if self._run.is_live or self._held is None:
-            self.grid.set_idle(not self._run.is_live and not self._has_curves(self._span_s))
+        if self._run.is_live or self._charts.held is None:
+            self.grid.set_idle(not self._run.is_live and not self._has_curves(self._charts.span_s))
         nothing_to_choose = self.grid.is_idle and not self._has_curves(max(SPANS_S))
         self.bar.setVisible(self._shows_cards and not nothing_to_choose)
 
     def _has_curves(self, span_s: float) -> bool:
         """Whether any engine was read within a span."""
-        until = self._host.t if self._host is not None else None
+        until = self._newest.host.t if self._newest.host is not None else None
         curve = self._bridge.history.last("requests_running", seconds=span_s, until=until)
         return bool(np.isfinite(curve.values).any())
 
     def _show_figures(self) -> None:
         """Say the figures of the moment, or what to do where there is no engine."""
-        sample = self._sample
+        sample = self._newest.sample
         if not self._run.is_live:
             self.bar.show_figures("" if self.grid.is_idle else "Choose a profile above and press Start.")
         elif sample is None:
@@ -236,41 +237,36 @@ class RunPane(QWidget):
             bar.show_notice(words, tone=tone)
 
     def _few_words(self) -> str:
-        if self._run.state is not RunState.READY or self._sample is None or self._host is None:
+        moment = self._moment()
+        if self._run.state is not RunState.READY or self._newest.sample is None or moment is None:
             return ""
-        return speculation_advice.few_accepted(self._moment(self._host).drafts(speculation_advice.WITHIN_S))
+        return speculation_advice.few_accepted(moment.drafts(speculation_advice.WITHIN_S))
 
     # ---- what a person chooses -------------------------------------------------------------------------------
 
-    def _on_span_chosen(self, span_s: int) -> None:
-        self._span_s = span_s
-        self._store.setValue("run/span_s", span_s)
+    def _on_span_changed(self) -> None:
         self._show_idle()
         self._show_figures()
-        if self._held is not None:
-            self._held = replace(self._held, span_s=float(span_s))
-            self.grid.redraw(self._held)
-        self.grid.point_at(None)
-        self._draw()
 
-    def _on_paused(self, paused: bool) -> None:
-        self._held = self._hold(self._host) if paused and self._host is not None else None
-        self._draw()
+    def _on_export_asked(self) -> None:
+        assert self.bar.export is not None
+        now = self._newest.host.t if self._newest.host is not None else time.time()
+        self.bar.export.file_stem = f"{self._run.title or 'Specdeck'}, {figures.date_stamp(now)}"
+        self.bar.export.allow_readings(bool(self._run.run_id), "There is no run yet: start an engine")
 
-    def _hold(self, host: HostSample) -> Moment:
-        """Return this moment with the readings it rests on: those are not kept for long, and of another run soon."""
-        names = (*pooled_acceptance.NAMES, *self._positions(), *PER_REQUEST)
-        return replace(self._moment(host), read_each=self._bridge.run_readings(names, EACH_S, host.t).part)
-
-    def _on_order_changed(self) -> None:
-        self.bar.show_cards(self.grid.order, self.grid.shown)
-        self._store.setValue("run/cards", ",".join(self.grid.order))
-        self._store.setValue("run/cards_hidden", ",".join(sorted(set(self.grid.order) - self.grid.shown)))
-
-    def _on_view_chosen(self, index: int) -> None:
-        card = self.sender()
-        assert isinstance(card, ChartCard)
-        self._store.setValue(f"run/view/{card.key}", index)
+    def _on_export(self, kind: str, path: Path) -> None:
+        """Export the span that is drawn, which stands still while it is paused."""
+        shown = self._charts.held or self._moment()
+        if shown is None:
+            return
+        begin = shown.now - shown.span_s
+        if kind == "png":
+            stretch = f"{figures.date(begin, shown.now)} \N{EN DASH} {figures.clock(shown.now)}"
+            title = "  \N{MIDDLE DOT}  ".join(filter(None, (self._run.title, figures.span(shown.span_s), stretch)))
+            self._exporter.picture(path, self.grid, title)
+        else:
+            data: Literal["csv", "json"] = "csv" if kind == "csv" else "json"
+            self._exporter.readings(path, self._bridge.desk.history.export_live(path, data, begin, shown.now))
 
     def _on_startup_log_requested(self) -> None:
         self.log_requested.emit(None)
@@ -281,23 +277,9 @@ class RunPane(QWidget):
     def _on_splitter_moved(self) -> None:
         self._store.setValue("run/chat_width", self._splitter.sizes()[1])
 
-    def _stored_span(self) -> float:
-        stored = self._stored_int("run/span_s")
-        return float(stored if stored in SPANS_S else DEFAULT_SPAN_S)
-
     def _stored_int(self, key: str) -> int | None:
         text = str(self._store.value(key, ""))
         return int(text) if text.isdecimal() else None
-
-    def _restore(self) -> None:
-        self.bar.show_span(round(self._span_s))
-        order = str(self._store.value("run/cards", "")).split(",")
-        hidden = str(self._store.value("run/cards_hidden", "")).split(",")
-        self.grid.choose(order, [key for key in self.grid.cards if key not in hidden])
-        for card in self.grid.cards.values():
-            if isinstance(card, ChartCard):
-                card.choose_view(self._stored_int(f"run/view/{card.key}") or 0)
-                card.view_chosen.connect(self._on_view_chosen)
 
     # ---- size and sight --------------------------------------------------------------------------------------
 
@@ -318,9 +300,13 @@ class RunPane(QWidget):
         """Catch up with what came while nobody looked."""
         super().showEvent(event)
         self._show_figures()
-        self._draw()
-        if self._held is not None:
-            self.grid.redraw(self._held)
+        self._tell_activity()
+        self._charts.draw_again()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        """Have nothing measured that nobody sees."""
+        super().hideEvent(event)
+        self._bridge.want_activity("run", False)
 
 
 _NEVER = object()

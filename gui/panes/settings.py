@@ -12,13 +12,17 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QScrollA
 from backend.desk.types import EngineEntry, JobProgress, Question, RunView, SettingsView
 from backend.errors import UserError
 from gui.bridge import Bridge
+from gui.panes.settings_calibration import CalibrationCard
 from gui.theme import icon, theme
 from gui.widgets.add_engine_panel import AddEnginePanel
 from gui.widgets.choice_dialog import Answer, ChoiceDialog
 from gui.widgets.edge_line import EdgeLine
 from gui.widgets.engine_list import EngineList
+from gui.widgets.gpu_peaks import KEY as PEAKS
+from gui.widgets.gpu_peaks import GpuPeaks
 from gui.widgets.install_panel import InstallPanel
-from gui.widgets.setting_rows import ChoiceRow, FolderRow, NumberRow, SettingCard, SettingRow
+from gui.widgets.setting_cards import setting_cards
+from gui.widgets.setting_rows import FolderRow, SettingCard, SettingRow
 
 _WIDTH_PX = 860
 _GAP_PX = 12  # between the column and its scroll bar
@@ -51,6 +55,8 @@ class SettingsPane(QWidget):
         self._column = QVBoxLayout()
         self._column.setSpacing(12)
         self._make_engines()
+        self.calibration = CalibrationCard(bridge)
+        self._column.addWidget(self.calibration)
         self._make_settings()
         self._folder_card = SettingCard("Folders")
         self._column.addWidget(self._folder_card)
@@ -125,82 +131,23 @@ class SettingsPane(QWidget):
         self.engines.add_wanted.connect(self._on_use)
 
     def _make_settings(self) -> None:
-        self._add_card(
-            "Appearance",
-            ChoiceRow("theme", "Theme", "", (("system", "Follow the system"), ("dark", "Dark"), ("light", "Light"))),
-        )
-        self._add_card(
-            "Monitoring",
-            NumberRow(
-                "sample_interval_s",
-                "Sampling interval",
-                "How often the engine and this machine are read for the charts.",
-                unit="seconds",
-                low=0.25,
-                high=60,
-            ),
-            NumberRow(
-                "stall_s",
-                "Unresponsive after",
-                "An engine without any sign of life for this long is asked for one token, and called unresponsive if "
-                "that fails too.",
-                unit="seconds",
-                low=1,
-                high=3600,
-            ),
-            NumberRow(
-                "stop_grace_s",
-                "Stop timeout",
-                "How long a stopped engine may take to end by itself before it is killed.",
-                unit="seconds",
-                low=1,
-                high=600,
-            ),
-        )
-        self._add_card(
-            "Closing the window",
-            ChoiceRow(
-                "on_close",
-                "A running engine",
-                "Left running, it keeps its memory; Specdeck takes it over when it is opened again.",
-                (("ask", "Ask each time"), ("stop", "Stop it"), ("leave", "Leave it running")),
-            ),
-        )
-        self._add_card(
-            "Run history",
-            NumberRow(
-                "keep_runs",
-                "At most",
-                "Older runs are deleted with their logs.",
-                unit="runs",
-                low=1,
-                high=1000,
-                whole=True,
-            ),
-            NumberRow(
-                "keep_runs_bytes",
-                "Together",
-                "The newest finished run is always kept.",
-                unit="GB",
-                low=0.1,
-                high=1000,
-                factor=1_000_000_000,
-            ),
-        )
-
-    def _add_card(self, title: str, *rows: SettingRow) -> None:
-        card = SettingCard(title)
-        for row in rows:
-            card.body.addWidget(row)
-            row.changed.connect(self._on_changed)
-            row.setEnabled(False)  # until it is known what is set
-            self.rows[row.key] = row
-        self._column.addWidget(card)
+        for title, rows in setting_cards():
+            card = SettingCard(title)
+            for row in rows:
+                card.body.addWidget(row)
+                row.changed.connect(self._on_changed)
+                row.setEnabled(False)  # until it is known what is set
+                self.rows[row.key] = row
+            self._column.addWidget(card)
 
     def showEvent(self, event: QShowEvent) -> None:
         """Look again: engines and settings may have been changed from a terminal."""
         super().showEvent(event)
         self._refresh_engines()
+        self.calibration.refresh()
+        peaks = self.rows[PEAKS]
+        assert isinstance(peaks, GpuPeaks)
+        peaks.show_gpus(self._bridge.gpus.gpus if self._bridge.gpus is not None else ())
         if not self._saving:
             self._bridge.call(self, self._bridge.desk.settings_view(), done=self._show_settings)
 

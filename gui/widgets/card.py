@@ -1,4 +1,4 @@
-"""What every card of the run page has: frame, title, source, current value, legend, and words in place of a plot."""
+"""What every card of charts has: frame, title, source, current value, legend, and words in place of a plot."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,10 +18,12 @@ from PySide6.QtWidgets import (
 )
 
 from backend.curves import Curve, Readings
-from backend.events import HostSample, RunState, Sample
+from backend.events import HostSample, Mark, RunState, Sample, Verdict
+from backend.hardware import GPU_SIGN, GpuSnapshot
 from gui.theme import RADIUS_PX, icon, theme
 from gui.widgets import figures, pooled_acceptance
 from gui.widgets.card_parts import FigureLine, Legend, Source, SourceLine
+from gui.widgets.past_curves import MEAN_WORDS, PastCurves
 from gui.widgets.pooled_acceptance import Drafts
 
 Read = Callable[[str, float, float], Curve]
@@ -39,17 +41,40 @@ _NEWEST_S = 2.5
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """What a card needs in order to draw itself.
+class Past:
+    """How to read a run of the past.
 
     Attributes:
-        now: Unix time of the newest reading, the right end of every plot.
+        curves: its readings.
+        end: Unix time of the last moment that is shown of it.
+        origin: Unix time that its time axis counts from.
+        event: what happened then: "the start" or "READY".
+    """
+
+    curves: PastCurves
+    end: float
+    origin: float
+    event: str = "the start"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a card needs in order to draw itself: a run as it is now, or a stretch of a run of the past.
+
+    Attributes:
+        now: Unix time of the right end of every plot: that of the newest reading, or where the stretch ends.
         span_s: seconds shown.
         read: where curves come from, and `read_each` the readings of this run.
         state: state of the run.
         sample: newest reading of the engine, None while none is read.
         host: newest reading of the machine.
         interval_s: seconds between readings.
+        gpus: newest snapshot of the GPUs, None while there is none.
+        verdict: what holds the engine back, None while nothing runs.
+        memory_utilisation: part of each GPU that the profile lets the engine take, 0..1.
+        marks: what happened, for the time axis.
+        past: set for a run of the past, which has neither state nor newest reading.
+        other: the same stretch of a second run of the past that is laid over this one.
     """
 
     now: float
@@ -60,9 +85,21 @@ class Moment:
     sample: Sample | None = None
     host: HostSample | None = None
     interval_s: float = 1.0
+    gpus: GpuSnapshot | None = None
+    verdict: Verdict | None = None
+    memory_utilisation: float | None = None
+    marks: Sequence[Mark] = ()
+    past: Past | None = None
+    other: "Moment | None" = None
+
+    def value(self, name: str) -> float | None:
+        """Return the value that stands for a series: the newest one, of a run of the past the mean over the span."""
+        return self.newest(name) if self.past is None else self.past.curves.mean(name, self.span_s, self.now)
 
     def newest(self, name: str) -> float | None:
         """Return the newest value of a series, None if it is unknown."""
+        if GPU_SIGN in name:
+            return self._newest_of_gpu(*name.split(GPU_SIGN, 1))
         for reading in (self.sample, self.host):
             if hasattr(reading, name):
                 value = getattr(reading, name)
@@ -71,8 +108,20 @@ class Moment:
         known = self.sample is not None and curve.values.size > 0 and np.isfinite(curve.values[-1])
         return float(curve.values[-1]) if known else None
 
+    def _newest_of_gpu(self, uuid: str, figure: str) -> float | None:
+        """Return a figure of a GPU, None if it is unknown or old."""
+        if self.gpus is None or self.gpus.stale:
+            return None
+        found = next((getattr(each, figure) for each in self.gpus.readings if each.uuid == uuid), None)
+        return None if found is None else float(found)
+
     def drafts(self, seconds: float, positions: Sequence[str] = ()) -> Drafts:
-        """Return what became of the drafts of this run within the last `seconds`, at these positions too."""
+        """Return what became of the drafts of this run within the last `seconds`, at these positions too.
+
+        Of a run of the past it is always the whole span.
+        """
+        if self.past is not None:
+            return self.past.curves.drafts(self.span_s, self.now, positions)
         return pooled_acceptance.pooled(
             self.read_each((*pooled_acceptance.NAMES, *positions), seconds, self.now), self.now
         )
@@ -82,6 +131,29 @@ class Moment:
         times, values = self.read(name, self.span_s, self.now)
         known = np.flatnonzero(np.isfinite(values))
         return (float(times[known[-1]]), float(values[known[-1]])) if known.size else None
+
+    def placed_marks(self) -> list[tuple[float, Mark]]:
+        """Return the marks within the span, each with its seconds before the right end as a negative number."""
+        placed = [(mark.t - self.now, mark) for mark in self.marks]
+        if self.other is not None:
+            placed += [(mark.t - self.other.now, mark) for mark in self.other.marks]
+        return [(x, mark) for x, mark in placed if -self.span_s <= x <= 0]
+
+    def when(self, x: float) -> str:
+        """Return in words when it was, `x` seconds before the right end (negative)."""
+        if self.past is None:
+            return figures.ago(-x)
+        since_s = self.now + x - self.past.origin
+        words = f"{figures.duration(abs(round(since_s)))} {'after' if since_s >= 0 else 'before'} {self.past.event}"
+        return words if self.other is not None else f"{figures.clock(self.now + x)}, {words}"
+
+
+class _Words(QLabel):
+    """A label whose height does not follow from its width: the grid would make all cards higher for it, and scroll."""
+
+    def hasHeightForWidth(self) -> bool:
+        """It takes the room of the plot."""
+        return False
 
 
 class Card(QFrame):
@@ -93,7 +165,8 @@ class Card(QFrame):
         needs_engine: whether it has nothing to show without one.
 
     Signals:
-        pointed(float | None): the read-out is wanted at that many seconds before now (negative), or not at all.
+        pointed(float | None): the read-out is wanted at that many seconds before the right end (negative), or not
+            at all.
         enlarge_asked(bool): show this card alone, or all again.
     """
 
@@ -126,7 +199,7 @@ class Card(QFrame):
         self._enlarge.clicked.connect(self.enlarge_asked)
         self.figure = FigureLine(self)
         self.legend = Legend(self)
-        self.message = QLabel(self)
+        self.message = _Words(self)
         self.message.setProperty("role", "muted")
         self.message.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.message.setWordWrap(True)
@@ -192,10 +265,15 @@ class Card(QFrame):
         """Draw the read-out, or take it away."""
         raise NotImplementedError
 
-    def _say_source(self, source: Source, interval_s: float) -> None:
+    def _say_source(self, source: Source, moment: Moment) -> None:
         """Name where the values come from; how long a reading is stands in the tooltip, since it changes always."""
         self._source_words = source.word
-        self._source_tip = f"{source.sentence}. The newest reading tells of {figures.number(interval_s, 1)} s."
+        if moment.past is not None:
+            self._source_words = f"mean, {source.word}"
+            self._source_tip = f"{source.sentence}. {MEAN_WORDS}"
+        else:
+            interval_s = figures.number(moment.interval_s, 1)
+            self._source_tip = f"{source.sentence}. The newest reading tells of {interval_s} s."
 
     def _show_message(self, words: str) -> None:
         """Show words instead of the plot; "" shows the plot."""
@@ -207,12 +285,13 @@ class Card(QFrame):
         if self._body.currentIndex() != int(bool(words)):
             self._body.setCurrentIndex(int(bool(words)))
 
-    def _show_source(self) -> None:
-        """Say where the values come from, or from when they are."""
+    def _show_source(self, moment: Moment, happened: str = "") -> None:
+        """Say where the values come from, or from when they are and what happened then."""
         if self.cursor_at is None:
             self.source.show_text(self._source_words, tip=self._source_tip)
         else:
-            self.source.show_text(figures.ago(-self.cursor_at), marked=True)
+            when = moment.when(self.cursor_at)
+            self.source.show_text(f"{happened} \N{MIDDLE DOT} {when}" if happened else when, marked=True)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Move the read-out; Escape takes it away."""

@@ -5,15 +5,14 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QScrollArea, QWidget
 
-from gui.theme import symbol, theme
 from gui.widgets.card import LEAST_HEIGHT, LEAST_WIDTH, Card, Moment
+from gui.widgets.message_card import MessageCard
 
 _MOST_COLUMNS = 3
 _SPACING = 12
 _BESIDE_SCROLL_BAR = 8
-_IDLE_ICON_PX = 24
 # Divides evenly among one, two or three cards: a row that is not full is filled by its cards.
 _N_CELLS = 6
 # Time between two cards, so that input and other work come in between.
@@ -22,6 +21,11 @@ _TURN_MS = 20
 
 class CardGrid(QScrollArea):
     """Shows some of the cards in some order.
+
+    Attributes:
+        cards: every card by its key.
+        order: keys of all cards, `shown` of those that a person wants to see.
+        left_out: keys of the cards that have nothing to show on this machine.
 
     Signals:
         order_changed: other cards, or another order, than before.
@@ -34,6 +38,7 @@ class CardGrid(QScrollArea):
         self.cards = {card.key: card for card in cards}
         self.order = tuple(self.cards)
         self.shown = frozenset(self.cards)
+        self.left_out: frozenset[str] = frozenset()
         self.enlarged: str | None = None
         self._n_columns = self._n_rows = 0
         self._moment: Moment | None = None
@@ -51,10 +56,16 @@ class CardGrid(QScrollArea):
         self._layout.setContentsMargins(0, 0, 0, 0)
         self._layout.setSpacing(_SPACING)
         self.setWidget(self._page)
+        self.verticalScrollBar().valueChanged.connect(self._on_scrolled)
         self.hint = QLabel("No card is chosen. Choose some under Cards.", self._page)
         self.hint.setProperty("role", "muted")
         self.hint.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.idle = _Idle(self._page)
+        self.idle = MessageCard(
+            "run",
+            "No engine is running",
+            "Choose a profile above and press Start. Its speed and acceptance are drawn here.",
+            self._page,
+        )
         self.is_idle = False
         for card in cards:
             card.setParent(self._page)
@@ -69,17 +80,37 @@ class CardGrid(QScrollArea):
         """The cards on the page, in order."""
         if self.enlarged is not None:
             return (self.cards[self.enlarged],)
-        chosen = (self.cards[key] for key in self.order if key in self.shown)
+        chosen = (self.cards[key] for key in self.order if key in self.shown - self.left_out)
         return tuple(card for card in chosen if not (self.is_idle and card.needs_engine))
 
     def choose(self, order: Sequence[str], shown: Sequence[str]) -> None:
-        """Show these cards; keys that are unknown are left out, cards that are not named come last."""
-        known = dict.fromkeys(key for key in order if key in self.cards)
-        self.order = (*known, *(key for key in self.cards if key not in known))
-        self.shown = frozenset(shown) & self.cards.keys()
+        """Show these cards.
+
+        Keys that are unknown are left out, a card that is not named stands after the one it usually stands after.
+        Cards that have nothing to show on this machine stay as they were chosen.
+        """
+        known = list(dict.fromkeys(key for key in order if key in self.cards))
+        before: str | None = None
+        for key in self.cards:
+            if key not in known:
+                known.insert(known.index(before) + 1 if before is not None else 0, key)
+            before = key
+        self.order = tuple(known)
+        self.shown = (frozenset(shown) & self.cards.keys() - self.left_out) | (self.shown & self.left_out)
         if self.enlarged is not None and self.enlarged not in self.shown:
             self.enlarged = None
         self._arrange()
+        self.order_changed.emit()
+
+    def leave_out(self, keys: frozenset[str]) -> None:
+        """Take away the cards that have nothing to show on this machine, and bring back all others that are wanted."""
+        if keys == self.left_out:
+            return
+        self.left_out = keys
+        if self.enlarged in keys:
+            self.enlarge(None)
+        else:
+            self._arrange()
         self.order_changed.emit()
 
     def enlarge(self, key: str | None) -> None:
@@ -117,6 +148,12 @@ class CardGrid(QScrollArea):
             self._arrange()
         else:
             self._fit_rows()
+            self._on_scrolled()
+
+    def _on_scrolled(self) -> None:
+        """Draw the cards that have come into sight."""
+        if self._moment is not None and any(card.moment is not self._moment for card in self.visible_cards):
+            self.redraw(self._moment)
 
     def _on_enlarge_asked(self, enlarge: bool) -> None:
         card = self.sender()
@@ -147,11 +184,7 @@ class CardGrid(QScrollArea):
             self._n_rows = self._place_idle(cards)
         else:
             self._n_rows = max(-(-len(cards) // n_columns), 1)
-            for number, card in enumerate(cards):
-                row = number // n_columns
-                in_row = min(n_columns, len(cards) - row * n_columns)
-                wide = _N_CELLS // in_row
-                self._layout.addWidget(card, row, (number % n_columns) * wide, 1, wide)
+            self._place(cards, range(self._n_rows))
         for row in range(max(self._n_rows, self._layout.rowCount())):
             self._layout.setRowStretch(row, 1 if row < self._n_rows else 0)
         for cell in range(_N_CELLS):
@@ -168,9 +201,18 @@ class CardGrid(QScrollArea):
     def _place_idle(self, cards: Sequence[Card]) -> int:
         """Put the words first and the cards that need no engine below; return the rows."""
         self._layout.addWidget(self.idle, 0, 0, 1, _N_CELLS)
-        for row, card in enumerate(cards, start=1):
-            self._layout.addWidget(card, row, 0, 1, _N_CELLS)
-        return 1 + len(cards)
+        n_rows = -(-len(cards) // self._n_columns)
+        self._place(cards, range(1, 1 + n_rows))
+        return 1 + n_rows
+
+    def _place(self, cards: Sequence[Card], rows: range) -> None:
+        """Put the cards into rows of as equal a number of cards as can be, the fuller rows first."""
+        left = deque(cards)
+        for number, row in enumerate(rows):
+            in_row = -(-len(left) // (len(rows) - number))
+            wide = _N_CELLS // max(in_row, 1)
+            for column in range(in_row):
+                self._layout.addWidget(left.popleft(), row, column * wide, 1, wide)
 
     def _fit_rows(self) -> None:
         """Make rows that do not all fit so high that the last one in sight is whole."""
@@ -185,7 +227,7 @@ class CardGrid(QScrollArea):
     # ---- drawing ---------------------------------------------------------------------------------------------
 
     def redraw(self, moment: Moment) -> None:
-        """Redraw the visible cards one after the other; a card that still waits is drawn with the newer moment."""
+        """Redraw the cards in sight one after the other; one that still waits is drawn with the newer moment."""
         self._moment = moment
         if not self.isVisible():
             return
@@ -198,6 +240,11 @@ class CardGrid(QScrollArea):
     def is_drawing(self) -> bool:
         """Whether cards still wait for their turn."""
         return self._turn.isActive()
+
+    def freshen(self, card: Card) -> None:
+        """Draw a card at once if it was out of sight when the others were drawn."""
+        if self._moment is not None and card.moment is not self._moment:
+            card.redraw(self._moment)
 
     def point_at(self, x: float | None) -> None:
         """Show the read-out of every card at `x` seconds before now (negative), or none."""
@@ -212,36 +259,10 @@ class CardGrid(QScrollArea):
         self._due.clear()
 
     def _on_turn(self) -> None:
-        if self._due and self._moment is not None:
-            self._due.popleft().redraw(self._moment)
+        while self._due and self._moment is not None:
+            card = self._due.popleft()
+            if not card.visibleRegion().isEmpty():
+                card.redraw(self._moment)
+                break
         if self._due:
             self._turn.start(_TURN_MS)
-
-
-class _Idle(QFrame):
-    """What stands in place of the charts of an engine while there is none."""
-
-    def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
-        self.setProperty("card", True)
-        self._mark = QLabel(self)
-        self._mark.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.title = QLabel("No engine is running", self)
-        self.title.setProperty("role", "title")
-        self.words = QLabel("Choose a profile above and press Start. Its speed and acceptance are drawn here.", self)
-        self.words.setProperty("role", "muted")
-        self.words.setWordWrap(True)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(24, 24, 24, 24)
-        layout.setSpacing(8)
-        layout.addStretch(1)
-        layout.addWidget(self._mark)
-        for label in (self.title, self.words):
-            label.setAlignment(Qt.AlignmentFlag.AlignCenter)
-            layout.addWidget(label)
-        layout.addStretch(1)
-        theme.changed.connect(self._on_theme_changed)
-        self._on_theme_changed()
-
-    def _on_theme_changed(self) -> None:
-        self._mark.setPixmap(symbol("run", theme.tokens.muted, size_px=_IDLE_ICON_PX))

@@ -1,6 +1,6 @@
 """What stands over the plot of a chart card: the big figure with its words, and the legend with values."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ _ENTRY_GAP = 12
 _PERCENT = " %"
 
 
-class _PaintedText(QWidget):
+class PaintedText(QWidget):
     """Text that changes every second: painted, since a label makes the whole page lay itself out anew."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -49,7 +49,7 @@ class Headline(NamedTuple):
     note: str = ""
 
 
-class FigureLine(_PaintedText):
+class FigureLine(PaintedText):
     """A big figure and the words beside it; what does not fit is shortened and stands in the tooltip."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -96,7 +96,7 @@ def _joined(figure: str, words: str) -> str:
     return f"{figure}{'' if words.startswith(',') else ' '}{words}".strip()
 
 
-class SourceLine(_PaintedText):
+class SourceLine(PaintedText):
     """Small text at the right end, shortened where it has no room."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -125,25 +125,41 @@ class SourceLine(_PaintedText):
 
 @dataclass(frozen=True, slots=True)
 class LegendEntry:
-    """One entry: `colour` counts the theme's series colours, None for a value that has no line."""
+    """One entry: `colour` counts the theme's series colours, None for a value that has no line.
+
+    `is_other`: its line is that of a second run; `dashed`: its line is dashed. `paint` paints something else in
+    place of a piece of the line, into the square it is given.
+    """
 
     label: str
     value: str
     colour: int | None = None
+    is_other: bool = False
+    dashed: bool = False
+    paint: Callable[[QPainter, QRect], None] | None = None
+
+    @property
+    def has_swatch(self) -> bool:
+        """Whether something stands before the label."""
+        return self.colour is not None or self.paint is not None
 
 
-class Legend(_PaintedText):
+class Legend(PaintedText):
     """Entries side by side, or in two lines: a stroke in the line's colour, its name, its value."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.entries: tuple[LegendEntry, ...] = ()
+        self._shorter: tuple[tuple[LegendEntry, ...], ...] = ()
         self._font = text_font(NOTE_PX)
         self._value_font = code_font(NOTE_PX)
 
-    def show_entries(self, entries: Sequence[LegendEntry], note: str = "") -> None:
-        """Show the entries; the tooltip says `note` too."""
+    def show_entries(
+        self, entries: Sequence[LegendEntry], note: str = "", shorter: Sequence[Sequence[LegendEntry]] = ()
+    ) -> None:
+        """Show the entries; the tooltip says `note` too. Where they find no room, the first of `shorter` that does."""
         self.entries = tuple(entries)
+        self._shorter = tuple(map(tuple, shorter))
         sentence = ", ".join(f"{entry.label} {entry.value}" for entry in entries)
         self._tell(sentence, f"{sentence}. {note}" if note else "")
 
@@ -155,40 +171,72 @@ class Legend(_PaintedText):
         """Two lines of small text."""
         return QSize(120, 2 * QFontMetrics(self._font).height())
 
+    def shown(self) -> tuple[LegendEntry, ...]:
+        """Return the entries that find room."""
+        return tuple(entry for line in self._lines() for entry in line)
+
+    def _lines(self) -> list[list[LegendEntry]]:
+        """Return the entries line by line: one line or two, of the longest text of which all find room."""
+        found: list[list[LegendEntry]] = []
+        for entries in (self.entries, *self._shorter):
+            found = self._placed(entries)
+            if sum(map(len, found)) == len(entries):
+                break
+        return found
+
+    def _placed(self, entries: Sequence[LegendEntry]) -> list[list[LegendEntry]]:
+        lines: list[list[LegendEntry]] = [[]]
+        x = 0
+        for entry in entries:
+            wide = self._width(entry)
+            if x + wide > self.width():
+                if not lines[-1] or len(lines) == 2 or wide > self.width():
+                    break
+                lines.append([])
+                x = 0
+            lines[-1].append(entry)
+            x += wide + _ENTRY_GAP
+        return lines
+
+    def _width(self, entry: LegendEntry) -> int:
+        names, values = QFontMetrics(self._font), QFontMetrics(self._value_font)
+        swatch = _SWATCH + 4 if entry.has_swatch else 0
+        value = 4 + values.horizontalAdvance(entry.value) if entry.value else 0
+        return swatch + names.horizontalAdvance(entry.label) + value
+
     def paintEvent(self, event: QPaintEvent) -> None:
         """Paint the entries from the left, in two lines where one is too short; the tooltip has what finds no room."""
         painter = QPainter(self)
+        names = QFontMetrics(self._font)
+        lines = self._lines()
+        for number, line in enumerate(lines):
+            middle = round(self.height() * (2 * number + 1) / (2 * len(lines)))
+            base = middle + (names.ascent() - names.descent()) // 2
+            x = 0
+            for entry in line:
+                self._paint_entry(painter, entry, x, middle, base)
+                x += self._width(entry) + _ENTRY_GAP
+
+    def _paint_entry(self, painter: QPainter, entry: LegendEntry, x: int, middle: int, base: int) -> None:
         tokens = theme.tokens
-        names, values = QFontMetrics(self._font), QFontMetrics(self._value_font)
-        widths = [
-            (_SWATCH + 4 if entry.colour is not None else 0)
-            + names.horizontalAdvance(entry.label)
-            + 4
-            + values.horizontalAdvance(entry.value)
-            for entry in self.entries
-        ]
-        fits_one = sum(widths) + _ENTRY_GAP * (len(widths) - 1) <= self.width()
-        middle = self.height() // 2 if fits_one else self.height() // 4
-        base = middle + (names.ascent() - names.descent()) // 2
-        x = 0
-        for entry, wide in zip(self.entries, widths, strict=True):
-            if x + wide > self.width():
-                if x == 0 or base + names.height() > self.height():
-                    break
-                x, middle, base = 0, middle + self.height() // 2, base + self.height() // 2
-                if wide > self.width():
-                    break
-            if entry.colour is not None:
-                painter.fillRect(QRect(x, middle - 1, _SWATCH, 2), QColor(tokens.series[entry.colour]))
-                x += _SWATCH + 4
-            painter.setFont(self._font)
-            painter.setPen(QColor(tokens.muted))
-            painter.drawText(x, base, entry.label)
-            x += names.horizontalAdvance(entry.label) + 4
-            painter.setFont(self._value_font)
-            painter.setPen(QColor(tokens.text))
-            painter.drawText(x, base, entry.value)
-            x += values.horizontalAdvance(entry.value) + _ENTRY_GAP
+        if entry.paint is not None:
+            entry.paint(painter, QRect(x, middle - _SWATCH // 2, _SWATCH, _SWATCH))
+        elif entry.colour is not None:
+            colour = QColor(tokens.series[entry.colour % len(tokens.series)])
+            self._paint_swatch(painter, x, middle - 1, colour, dashed=entry.is_other or entry.dashed)
+        x += _SWATCH + 4 if entry.has_swatch else 0
+        painter.setFont(self._font)
+        painter.setPen(QColor(tokens.muted))
+        painter.drawText(x, base, entry.label)
+        x += QFontMetrics(self._font).horizontalAdvance(entry.label) + 4
+        painter.setFont(self._value_font)
+        painter.setPen(QColor(tokens.text))
+        painter.drawText(x, base, entry.value)
+
+    @staticmethod
+    def _paint_swatch(painter: QPainter, x: int, y: int, colour: QColor, *, dashed: bool) -> None:
+        for left, wide in ((0, 4), (6, 4)) if dashed else ((0, _SWATCH),):
+            painter.fillRect(QRect(x + left, y, wide, 2), colour)
 
     def changeEvent(self, event: QEvent) -> None:
         """Repaint when the style changes."""

@@ -1,4 +1,4 @@
-"""Lines over the last stretch of time, drawn with pyqtgraph: fixed time axis, steady upper limit, gaps, a read-out."""
+"""Lines over a stretch of time, drawn with pyqtgraph: fixed time axis, steady upper limit, gaps, a read-out."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,15 +8,17 @@ import numpy as np
 import numpy.typing as npt
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QObject, QPointF, Qt, Signal
-from PySide6.QtGui import QColor, QMouseEvent
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtGui import QColor, QHelpEvent, QMouseEvent, QPen
+from PySide6.QtWidgets import QToolTip, QVBoxLayout, QWidget
 
 from backend.curves import Floats
 from gui.theme import NOTE_PX, mix, text_font, theme
+from gui.widgets.chart_curve import ChartCurve
+from gui.widgets.chart_level import ChartLevel, Level
+from gui.widgets.chart_marks import SYMBOL_PX, ChartMarks, MarkGroup, Placed
+from gui.widgets.thinning import thinned
+from gui.widgets.time_axis import TimeMarks, time_marks
 
-# Seconds between two marks of the time axis, for spans up to the one beside it.
-_TIME_STEPS = ((90, 15), (600, 60), (3600, 600), (14_400, 1800), (43_200, 3600), (math.inf, 14_400))
-_TIME_UNITS = ((90, 1, "s"), (3600, 60, "min"), (math.inf, 3600, "h"))
 _AXIS_WIDTH = 44
 _AXIS_HEIGHT = 20
 # The upper limit falls only when the highest value has been well below it, so that it does not jitter.
@@ -26,15 +28,23 @@ _FALL_BELOW = 0.5
 _LEAST_POINTS = 320
 _THINNED_SHARE = 0.6
 _INSIDE = 0.9999
+_PALER = 0.62  # how much of its colour a line of the other run keeps
+
+Curves = Mapping[str, tuple[Floats, Floats]]
+"""For each line x (seconds before the right end, ascending, <= 0) and values, NaN for a gap."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a chart: `colour` counts the theme's series colours; `fill` draws a soft area under it."""
+    """One line of a chart: `colour` counts the theme's series colours; `fill` draws a soft area under it.
+
+    `dashed` tells lines of one colour apart.
+    """
 
     name: str
     colour: int
     fill: bool = False
+    dashed: bool = False
 
 
 def nice_limit(highest: float) -> float:
@@ -54,37 +64,8 @@ def value_marks(limit: float, n_most: int = 5) -> list[float]:
     return [0.0, limit]
 
 
-def time_marks(span_s: float, *, n_most: int = 6) -> list[tuple[float, str]]:
-    """Return (seconds before now, as a negative number; its label) for a span; the unit stands at the first one."""
-    step = next(step for longest, step in _TIME_STEPS if span_s <= longest)
-    while span_s / step > n_most:
-        step *= 2
-    unit_s, unit = next((size, unit) for longest, size, unit in _TIME_UNITS if span_s <= longest)
-    marks = [(0.0, "now")]
-    for count in range(1, int(span_s // step) + 1):
-        marks.append((-float(count * step), f"\N{MINUS SIGN}{count * step / unit_s:g}"))
-    at, label = marks[-1]
-    marks[-1] = (at, f"{label} {unit}")
-    return marks
-
-
-def thinned(x: Floats, y: Floats, most: int) -> tuple[Floats, Floats]:
-    """Return at most about `most` points: of each group of neighbours the least and the greatest, where they stand."""
-    if x.size <= most:
-        return x, y
-    size = 2 * math.ceil(x.size / most)
-    n_groups = math.ceil(x.size / size)
-    missing = n_groups * size - x.size
-    xs = np.pad(x, (0, missing), mode="edge").reshape(n_groups, size)
-    ys = np.pad(y, (0, missing), constant_values=np.nan).reshape(n_groups, size)
-    least = np.argmin(np.where(np.isnan(ys), np.inf, ys), axis=1)
-    greatest = np.argmax(np.where(np.isnan(ys), -np.inf, ys), axis=1)
-    picked = np.sort(np.column_stack([least, greatest]), axis=1)
-    return np.take_along_axis(xs, picked, axis=1).ravel(), np.take_along_axis(ys, picked, axis=1).ravel()
-
-
 class Chart(QWidget):
-    """A plot whose x is seconds before now, so that nothing but the lines moves when time goes on.
+    """A plot whose x is seconds before its right end, so that nothing but the lines moves when time goes on.
 
     Signals:
         pointed(float | None): the pointer is at that x, or has left the plot.
@@ -119,14 +100,16 @@ class Chart(QWidget):
         self._unit = f" {unit}" if unit else ""
         self.limit = limit or least_limit
         self.span_s = 300.0
+        self.axis: TimeMarks = ()
         self.drawn: dict[str, tuple[Floats, Floats]] = {}
+        self.drawn_other: dict[str, tuple[Floats, Floats]] = {}
         self._view = pg.PlotWidget(self, enableMenu=False)
         self._view.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._view.setFrameShape(self._view.Shape.NoFrame)
         self._plot = self._view.getPlotItem()
         self._plot.hideButtons()
         self._plot.setMouseEnabled(False, False)
-        self._plot.setContentsMargins(0, 8, 16, 0)
+        self._plot.setContentsMargins(0, SYMBOL_PX + 1, 16, 0)  # over the plot stand the symbols of the marks
         box = self._plot.getViewBox()
         box.setDefaultPadding(0)
         box.disableAutoRange()
@@ -140,13 +123,15 @@ class Chart(QWidget):
             axis.setCacheMode(axis.CacheMode.DeviceCoordinateCache)  # it seldom changes, and text is dear to paint
         # Room beside the axis for the outermost labels, which would be left out.
         self._plot.getAxis("bottom").setStyle(hideOverlappingLabels=_AXIS_WIDTH)
-        self._items = {}
-        self._dots = {}
+        self._items: dict[str, ChartCurve] = {}
+        self._dots: dict[str, pg.PlotDataItem] = {}
+        self._other_items: dict[str, ChartCurve] = {}  # made when a second run is laid over the first
+        self._other_dots: dict[str, pg.PlotDataItem] = {}
         areas, strokes = [line for line in lines if line.fill], [line for line in lines if not line.fill]
         for line in (*areas, *reversed(strokes)):  # no area hides a line
-            self._items[line.name] = self._plot.plot(connect="finite")
-            # A value between two gaps has no neighbour to draw a line to.
-            self._dots[line.name] = self._plot.plot(pen=None)
+            self._items[line.name], self._dots[line.name] = self._add_line()
+        self._marks = ChartMarks(box)
+        self._level = ChartLevel(box)
         self._cursor = pg.InfiniteLine(angle=90, movable=False)
         self._cursor.hide()
         self._plot.addItem(self._cursor, ignoreBounds=True)
@@ -168,47 +153,125 @@ class Chart(QWidget):
     @property
     def marks(self) -> tuple[str, ...]:
         """Labels of the time axis, newest first."""
-        return tuple(label for _, label in time_marks(self.span_s))
+        return tuple(label for _, label in self.axis)
+
+    @property
+    def mark_groups(self) -> tuple[MarkGroup, ...]:
+        """The marks of what happened, as they are drawn."""
+        return self._marks.groups
 
     @property
     def plot_width(self) -> int:
         """Pixels from the oldest to the newest moment."""
         return int(self._plot.getViewBox().width())
 
-    def set_span(self, span_s: float) -> None:
-        """Show the last `span_s` seconds; the lines follow with the next `draw`."""
-        self.span_s = span_s
-        self._plot.setXRange(-span_s, 0, padding=0)
-        # A mark exactly at the end is left out where rounding puts it outside.
-        self._plot.getAxis("bottom").setTicks([[(at * _INSIDE, label) for at, label in time_marks(span_s)]])
+    def set_span(self, span_s: float, axis: TimeMarks | None = None) -> None:
+        """Show a stretch of `span_s` seconds, by default the last ones; the lines follow with the next `draw`.
 
-    def draw(self, curves: Mapping[str, tuple[Floats, Floats]]) -> None:
-        """Show these lines: for each name x (seconds before now, ascending, <= 0) and values, NaN for a gap."""
-        highest = 0.0
+        Args:
+            span_s: length of the stretch.
+            axis: labels of the time axis, None for those of a stretch that ends now.
+        """
+        axis = time_marks(span_s) if axis is None else axis
+        if span_s != self.span_s or not self.axis:
+            self.span_s = span_s
+            self._plot.setXRange(-span_s, 0, padding=0)
+        if axis != self.axis:
+            self.axis = axis
+            # A mark exactly at the end is left out where rounding puts it outside.
+            self._plot.getAxis("bottom").setTicks([[(at * _INSIDE, label) for at, label in axis]])
+
+    def show_marks(self, marks: Sequence[Placed]) -> None:
+        """Mark what happened within the span."""
+        if self._marks.show_marks(marks, self.span_s):
+            self.setAccessibleDescription(". ".join(group.words for group in self.mark_groups))
+
+    @property
+    def level(self) -> Level | None:
+        """The value that a dashed line is drawn at."""
+        return self._level.level
+
+    @property
+    def bands(self) -> tuple[tuple[float, float], ...]:
+        """The stretches along the top, in pixels from the left end."""
+        return self._level.bands
+
+    def show_level(self, level: Level | None) -> None:
+        """Draw a dashed line at a value; the axis reaches up to it with the next `draw`."""
+        self._level.show_level(level, self.limit)
+
+    def show_bands(self, stretches: Sequence[tuple[float, float]]) -> None:
+        """Mark stretches of time along the top, as seconds before the right end (begin < end <= 0)."""
+        self._level.show_bands(stretches, self.span_s)
+
+    def mark_near(self, x: float) -> MarkGroup | None:
+        """Return the marks that are drawn near `x`."""
+        return self._marks.near(x)
+
+    def draw(self, curves: Curves, other: Curves | None = None, *, anew: bool = False) -> None:
+        """Show these lines, and paler those of another run.
+
+        Args:
+            curves: a curve for each line.
+            other: the same of a second run; None without one.
+            anew: these are of another run than before, so the value axis has nothing to be steady for.
+        """
+        if anew and self._fixed_limit is None:
+            self.limit = 0.0
+        if other and not self._other_items:
+            self._make_other()
+        curves = self._inside(curves)
+        most = max(self._view.width(), _LEAST_POINTS)
+        for line in self._lines:
+            if line.fill and line.name in curves:  # nothing under extremes that jump up and down, or over another run
+                fill_level = 0 if curves[line.name][0].size <= most and not other else None
+                if self._items[line.name].opts["fillLevel"] != fill_level:
+                    self._items[line.name].setFillLevel(fill_level)
+        self.drawn = self._fill(self._items, self._dots, curves)
+        if other or self.drawn_other:
+            shown = self._inside(other) if other else dict.fromkeys(self._other_items, (_NOTHING, _NOTHING))
+            drawn = self._fill(self._other_items, self._other_dots, shown)
+            self.drawn_other = drawn if other else {}
+        if self._fixed_limit is None:
+            level = self.level.value if self.level is not None else 0.0
+            self._follow(max(_highest(self.drawn), _highest(self.drawn_other), level))
+
+    def _inside(self, curves: Curves) -> dict[str, tuple[Floats, Floats]]:
+        """Leave out what is before the span: a bucket of the history in which it begins is there whole."""
+        firsts = {name: int(np.searchsorted(x, -self.span_s)) for name, (x, _) in curves.items()}
+        return {name: (x[firsts[name] :], y[firsts[name] :]) for name, (x, y) in curves.items()}
+
+    def _fill(
+        self, items: Mapping[str, ChartCurve], dots: Mapping[str, pg.PlotDataItem], curves: Curves
+    ) -> dict[str, tuple[Floats, Floats]]:
+        """Hand curves to their items, thinned to what the plot can show; return what they got."""
         most = max(self._view.width(), _LEAST_POINTS)
         few = round(most * _THINNED_SHARE)
-        # A bucket of the history in which the span begins is there whole.
-        curves = {name: (x[x >= -self.span_s], y[x >= -self.span_s]) for name, (x, y) in curves.items()}
-        self.drawn = {name: (x, y) if x.size <= most else thinned(x, y, few) for name, (x, y) in curves.items()}
-        for line in self._lines:
-            if line.fill and line.name in curves:  # under extremes that jump up and down an area says nothing
-                level = 0 if curves[line.name][0].size <= most else None
-                if self._items[line.name].opts["fillLevel"] != level:
-                    self._items[line.name].setFillLevel(level)
-        for name, (x, y) in self.drawn.items():
-            self._items[name].setData(x, y)
+        drawn = {name: (x, y) if x.size <= most else thinned(x, y, few) for name, (x, y) in curves.items()}
+        for name, (x, y) in drawn.items():
+            items[name].show_values(x, y)
             alone = _alone(y)
-            dots = self._dots[name]
-            if alone.any() or dots.xData is not None:
-                dots.setData(x[alone], y[alone])
-            known = y[np.isfinite(y)]
-            highest = max(highest, float(known.max())) if known.size else highest
-        if self._fixed_limit is None:
-            self._follow(highest)
+            if alone.any() or dots[name].xData is not None:
+                dots[name].setData(x[alone], y[alone])
+        return drawn
 
-    def value_at(self, name: str, x: float) -> float | None:
-        """Return what a line shows at `x`: its nearest point, unless that is a gap or far away."""
-        times, values = self.drawn.get(name, (np.empty(0), np.empty(0)))
+    def _make_other(self) -> None:
+        """Make the items of a second run; they lie behind those of the first."""
+        for line in self._lines:
+            self._other_items[line.name], self._other_dots[line.name] = made = self._add_line()
+            for item in made:
+                item.setZValue(-1)
+        self._on_theme_changed()
+
+    def _add_line(self) -> tuple[ChartCurve, pg.PlotDataItem]:
+        """Make what shows a line, and its dots: a value between two gaps has no neighbour to draw a line to."""
+        curve = ChartCurve()
+        self._plot.addItem(curve, ignoreBounds=True)
+        return curve, self._plot.plot(pen=None)
+
+    def value_at(self, name: str, x: float, *, other: bool = False) -> float | None:
+        """Return what a line, or that of the other run, shows at `x`: its nearest point, unless a gap or far away."""
+        times, values = (self.drawn_other if other else self.drawn).get(name, (_NOTHING, _NOTHING))
         if not times.size:
             return None
         after = int(np.searchsorted(times, x))
@@ -231,6 +294,9 @@ class Chart(QWidget):
             self._point_at(event.position())
         elif event.type() == QEvent.Type.Leave:
             self.pointed.emit(None)
+        elif event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
+            self._tell_mark(event)
+            return True
         elif event.type() == QEvent.Type.Wheel:
             event.ignore()  # the page scrolls
             return True
@@ -242,6 +308,12 @@ class Chart(QWidget):
         inside = box.sceneBoundingRect().contains(scene)
         self.pointed.emit(float(box.mapSceneToView(scene).x()) if inside else None)
 
+    def _tell_mark(self, event: QHelpEvent) -> None:
+        """Say in a tooltip what happened where the pointer is."""
+        scene = self._view.mapToScene(event.pos())
+        group = self.mark_near(float(self._plot.getViewBox().mapSceneToView(scene).x()))
+        QToolTip.showText(event.globalPos(), group.words if group is not None else "", self)
+
     def _follow(self, highest: float) -> None:
         """Raise the upper limit at once, lower it only when there is much room."""
         wanted = min(max(nice_limit(highest * 1.05) if highest > 0 else 0.0, self._least_limit), self._most_limit)
@@ -250,6 +322,7 @@ class Chart(QWidget):
 
     def _set_limit(self, limit: float) -> None:
         self.limit = limit
+        self._level.show_level(self.level, limit)
         self._plot.setYRange(0, limit, padding=0)
         marks = value_marks(limit)
         labels = [f"{mark:,.10g}{self._unit if mark == marks[-1] else ''}" for mark in marks]
@@ -266,17 +339,38 @@ class Chart(QWidget):
             axis.setTextPen(pg.mkPen(tokens.muted))
         for line in self._lines:
             colour = tokens.series[line.colour % len(tokens.series)]
-            item = self._items[line.name]
-            item.setPen(pg.mkPen(colour, width=1))
+            self._paint(self._items[line.name], self._dots[line.name], _pen(line, colour), colour)
             if line.fill:
+                item = self._items[line.name]
                 item.setFillLevel(0)
-                item.setFillBrush(pg.mkBrush(QColor(mix(tokens.surface, colour, 0.16))))
-            dots = self._dots[line.name]
-            dots.setSymbol("o")
-            dots.setSymbolSize(4)
-            dots.setSymbolPen(None)
-            dots.setSymbolBrush(QColor(colour))
+                item.setBrush(pg.mkBrush(QColor(mix(tokens.surface, colour, 0.16))))
+            if line.name in self._other_items:
+                pale = mix(tokens.surface, colour, _PALER)
+                pen = pg.mkPen(pale, width=1, dash=(4, 3))
+                self._paint(self._other_items[line.name], self._other_dots[line.name], pen, pale)
         self._cursor.setPen(pg.mkPen(tokens.muted, width=1))
+
+    @staticmethod
+    def _paint(item: ChartCurve, dots: pg.PlotDataItem, pen: QPen, colour: str) -> None:
+        item.setPen(pen)
+        dots.setPen(None)
+        dots.setSymbol("o")
+        dots.setSymbolSize(4)
+        dots.setSymbolPen(None)
+        dots.setSymbolBrush(QColor(colour))
+
+
+_NOTHING = np.empty(0)
+
+
+def _pen(line: Line, colour: str) -> QPen:
+    pen: QPen = pg.mkPen(colour, width=1, dash=(6, 3) if line.dashed else None)
+    return pen
+
+
+def _highest(curves: Curves) -> float:
+    """Return the highest value of all curves, 0 where there is none above."""
+    return max((float(np.nanmax(y)) for _, y in curves.values() if np.isfinite(y).any()), default=0.0)
 
 
 def _alone(values: Floats) -> npt.NDArray[np.bool_]:

@@ -1,20 +1,22 @@
 """Cards of lines over time, and the card of acceptance by position."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QButtonGroup, QPushButton, QStackedLayout, QWidget
 
-from backend.curves import EACH_S, Curve
+from backend.curves import EACH_S, Curve, Floats
 from gui.theme import NOTE_PX, text_font
 from gui.widgets import figures, pooled_acceptance
 from gui.widgets.card import Card, Moment
 from gui.widgets.card_parts import Headline, LegendEntry, Source
 from gui.widgets.chart import Chart, Line
+from gui.widgets.chart_level import Level
 from gui.widgets.pooled_acceptance import Drafts
-from gui.widgets.position_bars import PositionBars
+from gui.widgets.position_bars import POSITIONS_COLOUR, PositionBars
+from gui.widgets.time_axis import TimeMarks, since_marks
 
 # A plot is drawn anew when it has moved by this share of its span, and at the latest after so many seconds.
 _OLDEST_S = 5.0
@@ -24,7 +26,8 @@ _OLDEST_S = 5.0
 class Series:
     """One line: `scale` turns its unit into that of the plot, `text` says a value of the plot.
 
-    `holds`: between two values the last one is said, for what comes only now and then.
+    `holds`: between two values the last one is said, for what comes only now and then. `dashed` tells lines of one
+    colour apart.
     """
 
     name: str
@@ -34,6 +37,7 @@ class Series:
     text: Callable[[float | None], str]
     fill: bool = False
     holds: bool = False
+    dashed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,9 @@ class CardView:
             about right; "" where they are exact.
         figure: the current value and the words beside it; the words say why where there is no value.
         limit: fixed upper end, None follows the values and is no less than `least_limit`.
+        level: a value that counts, drawn as a dashed line.
+        bands: stretches of time that are marked along the top, as seconds before the right end.
+        short: the legend in fewer words, the longest first, for where it has little room.
     """
 
     label: str
@@ -60,6 +67,9 @@ class CardView:
     most_limit: float = float("inf")
     unit: str = ""
     caution: Callable[[Moment, float | None], str] = lambda _moment, _at: ""
+    level: Callable[[Moment], Level | None] = lambda _moment: None
+    bands: Callable[[Moment], Sequence[tuple[float, float]]] = lambda _moment: ()
+    short: Callable[[Sequence[LegendEntry]], Sequence[Sequence[LegendEntry]]] = lambda _entries: ()
 
 
 class ChartCard(Card):
@@ -78,58 +88,84 @@ class ChartCard(Card):
         self.view_index = 0
         self._drawn: Moment | None = None  # what the plot shows
         self._charts = QStackedLayout(body)
-        self.charts = tuple(
-            Chart(
-                [Line(series.name, series.colour, series.fill) for series in view.series],
-                limit=view.limit,
-                least_limit=view.least_limit,
-                most_limit=view.most_limit,
-                unit=view.unit,
-            )
-            for view in self.views
-        )
+        self._made: dict[int, Chart] = {}  # by view; made when it is first shown
         self._buttons = QButtonGroup(self)
-        for index, (view, chart) in enumerate(zip(self.views, self.charts, strict=True)):
-            self._charts.addWidget(chart)
-            chart.pointed.connect(self.pointed)
-            if len(self.views) > 1:
-                button = QPushButton(view.label, self)
-                button.setProperty("kind", "chip")
-                button.setFont(text_font(NOTE_PX))
-                button.setCheckable(True)
-                button.setChecked(index == 0)
-                button.setAccessibleName(f"{title}: {view.tip}")
-                button.setToolTip(view.tip)
-                self._buttons.addButton(button, index)
-                self._legend_row.addWidget(button)
-        self._buttons.idClicked.connect(self.choose_view)
+        self._buttons.idClicked.connect(self._on_view_clicked)
+        for index, view in enumerate(self.views if len(self.views) > 1 else ()):
+            self._add_button(index, view.label, view.tip)
+        self._place_chart()
 
     @property
     def chart(self) -> Chart:
         """The plot that is shown."""
-        return self.charts[self.view_index]
+        return self._made[self.view_index]
+
+    def _place_chart(self) -> None:
+        """Show the plot of the view that is chosen."""
+        if self.view_index not in self._made:
+            self._made[self.view_index] = self._make_chart(self.views[self.view_index])
+            self._charts.addWidget(self.chart)
+        self._charts.setCurrentWidget(self.chart)
+
+    def _make_chart(self, view: CardView) -> Chart:
+        chart = Chart(
+            [Line(series.name, series.colour, series.fill, series.dashed) for series in view.series],
+            limit=view.limit,
+            least_limit=view.least_limit,
+            most_limit=view.most_limit,
+            unit=view.unit,
+        )
+        chart.pointed.connect(self.pointed)
+        return chart
+
+    def _add_button(self, index: int, label: str, tip: str) -> None:
+        button = QPushButton(label, self)
+        button.setProperty("kind", "chip")
+        button.setFont(text_font(NOTE_PX))
+        button.setCheckable(True)
+        button.setChecked(index == self.view_index)
+        button.setAccessibleName(f"{self.title}: {tip}")
+        button.setToolTip(tip)
+        self._buttons.addButton(button, index)
+        self._legend_row.addWidget(button)
+
+    def replace_views(self, views: Sequence[CardView]) -> None:
+        """Show other lines, in as many views with the same buttons as before."""
+        for chart in self._made.values():
+            self._charts.removeWidget(chart)
+            chart.deleteLater()
+        self.views, self._made, self._drawn = tuple(views), {}, None
+        self._place_chart()
 
     def choose_view(self, index: int) -> None:
         """Show another view."""
         if not 0 <= index < len(self.views) or index == self.view_index:
             return
+        self._show_view(index)
+        self.view_chosen.emit(index)
+
+    def _on_view_clicked(self, index: int) -> None:
+        self.choose_view(index)
+
+    def _show_view(self, index: int) -> None:
         self.view_index = index
-        self._charts.setCurrentIndex(index)
+        self._place_chart()
         if self._buttons.button(index) is not None:
             self._buttons.button(index).setChecked(True)
         self._drawn = None
         if self.moment is not None:
             self.show_moment(self.moment)
-        self.view_chosen.emit(index)
 
     def show_moment(self, moment: Moment) -> None:
         """Hand the curves of the span to the plot, and say the newest values."""
         view = self.views[self.view_index]
         has_values = self._is_fresh(moment) or self._draw(moment)
-        self._say_source(view.source, moment.interval_s)
+        if has_values:
+            self.chart.show_bands(view.bands(moment))
+        self._say_source(view.source, moment)
         headline = view.figure(moment)
         if has_values:
-            self.figure.show_figure(*headline)
+            self.figure.show_figure(*_of_run(headline, moment))
         self._show_message("" if has_values else headline.words)
         self.show_cursor(moment)
 
@@ -140,45 +176,61 @@ class ChartCard(Card):
             before is not None
             and self.message.text() == ""
             and (before.span_s, before.state) == (moment.span_s, moment.state)
+            and not _is_other_run(before, moment)
             and 0 <= moment.now - before.now < min(moment.span_s / max(1, self.chart.plot_width), _OLDEST_S)
         )
 
     def _draw(self, moment: Moment) -> bool:
         """Hand the curves to the plot; returns whether they have any value."""
         view, chart = self.views[self.view_index], self.chart
-        if chart.span_s != moment.span_s:
-            chart.set_span(moment.span_s)
-        curves = {}
-        has_values = False
-        for series in view.series:
-            times, values = moment.read(series.name, moment.span_s, moment.now)
-            curves[series.name] = (times - moment.now, values * series.scale(moment))
-            has_values = has_values or bool(np.isfinite(values).any())
+        chart.set_span(moment.span_s, _axis(moment))
+        curves = _curves(view, moment)
+        other = _curves(view, moment.other) if moment.other is not None else None
+        has_values = _has_values(curves) or (other is not None and _has_values(other))
         if has_values or chart.drawn:
-            chart.draw(curves if has_values else {series.name: _NOTHING for series in view.series})
+            is_new = self._drawn is None or _is_other_run(self._drawn, moment)
+            nothing = {series.name: _NOTHING for series in view.series}
+            chart.show_level(view.level(moment))
+            chart.draw(curves if has_values else nothing, other, anew=is_new)
+        chart.show_marks(moment.placed_marks())
         self._drawn = moment
         return has_values
 
     def show_cursor(self, moment: Moment) -> None:
         """Draw the line of the read-out, and say the values there."""
         self.chart.set_cursor(self.cursor_at)
-        self._show_source()
+        happened = self.chart.mark_near(self.cursor_at) if self.cursor_at is not None else None
+        self._show_source(moment, happened.words if happened is not None else "")
         if self.message.text():
             return
-        entries = []
         view = self.views[self.view_index]
         caution = view.caution(moment, self.cursor_at)
-        for series in view.series:
-            value = moment.newest(series.name)
-            if value is None and series.holds and (known := moment.last_known(series.name)):
-                value = known[1]
-            shown = None if value is None else value * series.scale(moment)
+        entries = self._entries(moment, caution)
+        if moment.other is not None:
+            entries += self._entries(moment.other, view.caution(moment.other, self.cursor_at), is_other=True)
+        self.legend.show_entries(entries, caution, view.short(entries))
+
+    def _entries(self, moment: Moment, caution: str, *, is_other: bool = False) -> list[LegendEntry]:
+        """Return the legend of one run."""
+        entries = []
+        letter = " B" if is_other else " A" if moment.other is not None else ""
+        for series in self.views[self.view_index].series:
             if self.cursor_at is not None:
-                shown = self.chart.value_at(series.name, self.cursor_at)
-            text = series.text(shown)
+                shown = self.chart.value_at(series.name, self.cursor_at, other=is_other)
+            else:
+                shown = self._value(moment, series)
             about = "\N{ALMOST EQUAL TO}" if caution and shown is not None else ""
-            entries.append(LegendEntry(series.label, f"{about}{text}", series.colour))
-        self.legend.show_entries(entries, caution)
+            label, text = f"{series.label}{letter}", f"{about}{series.text(shown)}"
+            entries.append(LegendEntry(label, text, series.colour, is_other, series.dashed))
+        return entries
+
+    @staticmethod
+    def _value(moment: Moment, series: Series) -> float | None:
+        """Return the value of a series that stands for a moment, in the unit of the plot."""
+        value = moment.value(series.name)
+        if value is None and series.holds and moment.past is None and (known := moment.last_known(series.name)):
+            value = known[1]
+        return None if value is None else value * series.scale(moment)
 
 
 class PositionCard(Card):
@@ -205,40 +257,52 @@ class PositionCard(Card):
         super().__init__(key, title, self.bars)
         self._names, self._words, self._source = names, words, source
         self._drafts = Drafts(0.0)
+        self._other: Drafts | None = None
 
     def show_moment(self, moment: Moment) -> None:
         """Show all drafts of the span, or of the part of it that is known reading by reading."""
-        self._say_source(self._source, moment.interval_s)
+        self._say_source(self._source, moment)
         self._drafts = moment.drafts(min(moment.span_s, EACH_S), self._names())
+        self._other = moment.other.drafts(moment.span_s, self._names()) if moment.other is not None else None
         self.show_cursor(moment)
 
     def show_cursor(self, moment: Moment) -> None:
         """Show the reading at the read-out's time, or all of them."""
-        self._show_source()
+        self._show_source(moment)
         of_all: tuple[float | None, ...] = self._drafts.positions
         at = self.cursor_at
         ratios = of_all if at is None else self._ratios_at(moment, at, n_least=len(of_all))
+        others: tuple[float | None, ...] = self._other.positions if self._other is not None else ()
+        if moment.other is not None and at is not None:
+            others = self._ratios_at(moment.other, at, n_least=len(others))
         known = any(ratio is not None for ratio in ratios)
-        if not known and not of_all:
+        if not known and not of_all and not others:
             self.bars.show_ratios(())
             self._show_message(self._words(moment, self._drafts))
             return
-        self.bars.show_ratios(ratios)
+        self.bars.show_ratios(ratios, others)
         self._show_message("")
         tokens = "draft token" if len(ratios) == 1 else "draft tokens"
         if at is None:
             count, span = pooled_acceptance.count_words(self._drafts), pooled_acceptance.span_words(self._drafts.over_s)
-            self.figure.show_figure(
-                str(len(ratios)), f"{tokens}, {count} in the last {span}", f"{tokens}, {count} in {span}"
-            )
+            last = "the last " if moment.past is None else ""
+            said = Headline(str(len(ratios)), f"{tokens}, {count} in {last}{span}", f"{tokens}, {count} in {span}")
+            self.figure.show_figure(*_of_run(said, moment))
         else:
             when = figures.clock(moment.now + at)
             self.figure.show_figure(
                 str(len(ratios)) if known else figures.UNKNOWN,
                 f"{tokens}, read at {when}" if known else f"no drafts at {when}",
             )
-        length = 1 + sum(ratio or 0.0 for ratio in ratios) if known else None
-        self.legend.show_entries([LegendEntry("tokens per step", figures.number(length, 2))])
+        label = "tokens per step"
+        if moment.other is None:
+            entries = [LegendEntry(label, figures.number(_length(ratios), 2))]
+        else:
+            entries = [
+                LegendEntry(f"{label} A", figures.number(_length(ratios), 2), POSITIONS_COLOUR),
+                LegendEntry("B", figures.number(_length(others), 2), POSITIONS_COLOUR, is_other=True),
+            ]
+        self.legend.show_entries(entries)
 
     def _ratios_at(self, moment: Moment, x: float, *, n_least: int) -> tuple[float | None, ...]:
         """Return what each position showed at `x`; positions that showed nothing at the end are left out."""
@@ -253,6 +317,48 @@ class PositionCard(Card):
         while len(found) > n_least and found[-1] is None:
             found.pop()
         return tuple(found)
+
+
+def _of_run(said: Headline, moment: Moment) -> Headline:
+    """Say which of two runs a figure is of."""
+    if moment.other is None:
+        return said
+    return said._replace(words=f"{said.words} (A)", short=f"{said.short or said.words} (A)")
+
+
+def _curves(view: CardView, moment: Moment) -> dict[str, tuple[Floats, Floats]]:
+    """Return what a plot shows of a run: seconds before the right end, and values in the unit of the plot."""
+    curves = {}
+    for series in view.series:
+        times, values = moment.read(series.name, moment.span_s, moment.now)
+        curves[series.name] = (times - moment.now, values * series.scale(moment))
+    return curves
+
+
+def _has_values(curves: Mapping[str, tuple[Floats, Floats]]) -> bool:
+    return any(np.isfinite(values).any() for _, values in curves.values())
+
+
+def _axis(moment: Moment) -> TimeMarks | None:
+    """Return the labels of the time axis of a run of the past."""
+    past = moment.past
+    if past is None:
+        return None
+    end_s = moment.now - past.origin
+    return since_marks(end_s - moment.span_s, end_s, is_end=moment.now >= past.end)
+
+
+def _is_other_run(before: Moment, moment: Moment) -> bool:
+    """Whether there is another run to show, or another one laid over it, than before."""
+    if before.read != moment.read or (before.other is None) != (moment.other is None):
+        return True
+    return before.other is not None and moment.other is not None and before.other.read != moment.other.read
+
+
+def _length(ratios: Sequence[float | None]) -> float | None:
+    """Return the tokens per step that ratios of acceptance by position amount to."""
+    known = [ratio for ratio in ratios if ratio is not None]
+    return 1 + sum(known) if known else None
 
 
 _NOTHING = Curve(np.empty(0), np.empty(0))

@@ -5,6 +5,7 @@ import time
 
 UNKNOWN = "\N{EN DASH}"
 _GIB = 1024**3
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 def is_known(value: float | None) -> bool:
@@ -87,6 +88,35 @@ def span(seconds: float) -> str:
 def clock(t: float) -> str:
     """Return the local time of day of a Unix time: "14:03:22"."""
     return time.strftime("%H:%M:%S", time.localtime(t))
+
+
+def date(t: float, now: float) -> str:
+    """Return the local day and time of day of a Unix time: "today 14:03", "3 Nov 14:03", "3 Nov 2025 14:03"."""
+    then, today = time.localtime(t), time.localtime(now)
+    minute = time.strftime("%H:%M", then)
+    if then[:3] == today[:3]:
+        return f"today {minute}"
+    year = "" if then.tm_year == today.tm_year else f" {then.tm_year}"
+    return f"{then.tm_mday} {_MONTHS[then.tm_mon - 1]}{year} {minute}"
+
+
+def stretch(begin: float, end: float) -> str:
+    """Return from when to when something was, with the day where that is another: "14:03:22 - 14:08:22"."""
+    if time.localtime(begin)[:3] == time.localtime(end)[:3]:
+        return f"{clock(begin)} \N{EN DASH} {clock(end)}"
+    return f"{date(begin, end)} \N{EN DASH} {date(end, time.time())}"
+
+
+def date_stamp(t: float) -> str:
+    """Return the local time of a Unix time as it may stand in the name of a file: "2026-11-03 14-03"."""
+    return time.strftime("%Y-%m-%d %H-%M", time.localtime(t))
+
+
+def times(ratio: float | None) -> str:
+    """Return how many times as much something is: "0.81x", "12.5x"."""
+    if ratio is None or not math.isfinite(ratio):
+        return UNKNOWN
+    return f"{number(ratio, 2 if ratio < 9.995 else 1)}x"
 
 
 def ago(seconds: float) -> str:

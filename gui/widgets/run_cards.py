@@ -13,6 +13,7 @@ from gui.widgets.chart_card import CardView, ChartCard, PositionCard, Series
 from gui.widgets.pooled_acceptance import Drafts
 
 NO_ENGINE = "No engine is running. Press Start."
+NOT_RECORDED = "Not recorded in this part of the run"
 _COUNTERS = Source("engine counters", "From the engine's own counters")
 _HISTOGRAM = Source("histogram", "From the engine's histograms, so estimated within the buckets of those")
 _PSUTIL = Source("psutil", "Measured on this machine with psutil")
@@ -24,6 +25,8 @@ PER_REQUEST = ("ttft_count",)
 
 def engine_words(moment: Moment) -> str:
     """Say why there is no figure of the engine; "" when the newest reading has rates."""
+    if moment.past is not None:
+        return NOT_RECORDED
     match moment.state:
         case RunState.STOPPED | RunState.FAILED:
             return NO_ENGINE
@@ -41,6 +44,8 @@ def engine_words(moment: Moment) -> str:
 
 def speculation_words(moment: Moment) -> str:
     """Say why nothing is known of the drafts; "" while they are counted, also when there are none."""
+    if moment.past is not None:
+        return NOT_RECORDED if moment.drafts(moment.span_s).count is None else ""
     sample = moment.sample
     if sample is not None and sample.speculation is Speculation.OFF:
         return "Speculation is off in this profile"
@@ -57,9 +62,19 @@ def all_cards(positions: Callable[[], Sequence[str]]) -> tuple[Card, ...]:
         ChartCard("acceptance", "Draft acceptance", [_acceptance()]),
         PositionCard("positions", "Acceptance by position", positions, _position_words, _COUNTERS),
         ChartCard("latency", "Latency", [_latency("ttft", "TTFT"), _latency("itl", "ITL")]),
-        ChartCard("cache", "KV cache and requests", [_cache(), _requests()]),
-        ChartCard("host", "Host", [_host()], needs_engine=False),
+        cache_card(),
+        host_card(),
     )
+
+
+def cache_card() -> Card:
+    """Make the card of the KV cache and the requests."""
+    return ChartCard("cache", "KV cache and requests", [_cache(), _requests()])
+
+
+def host_card() -> Card:
+    """Make the card of the machine's processor and memory."""
+    return ChartCard("host", "Host", [_host()], needs_engine=False)
 
 
 def _times(factor: float) -> Callable[[Moment], float]:
@@ -72,6 +87,8 @@ def _percent(value: float | None) -> str:
 
 def _generated() -> CardView:
     def words(moment: Moment) -> tuple[str, str]:
+        if moment.past is not None:
+            return "tokens/s while generating", "tokens/s generating"
         prompt = figures.rate(moment.newest("prompt_tokens_per_s"))
         return f"tokens/s generated, {prompt} of prompts read", "tokens/s generated"
 
@@ -88,7 +105,7 @@ def _prompt() -> CardView:
 
 def _tokens(name: str, label: str, colour: int, tip: str, words: Callable[[Moment], tuple[str, str]]) -> CardView:
     def figure(moment: Moment) -> Headline:
-        value = moment.newest(name)
+        value = moment.value(name)
         if value is None:
             return Headline(figures.UNKNOWN, engine_words(moment) or "The engine does not count these tokens")
         return Headline(figures.rate(value), *words(moment))
@@ -109,8 +126,9 @@ def _acceptance() -> CardView:
         if words := speculation_words(moment):
             return Headline(figures.UNKNOWN, words)
         if recent.acceptance is None:
-            return Headline(figures.UNKNOWN, f"No drafts in the last {pooled_acceptance.span_words(recent.over_s)}")
-        behind, length = pooled_acceptance.words(recent), figures.number(recent.length, 2)
+            return Headline(figures.UNKNOWN, _no_drafts(moment, recent))
+        said = pooled_acceptance.words if moment.past is None else pooled_acceptance.count_words
+        behind, length = said(recent), figures.number(recent.length, 2)
         return Headline(
             figures.percent(recent.acceptance, 1),
             f", {length} tokens per step, {behind}",
@@ -129,7 +147,12 @@ def _acceptance() -> CardView:
 
 
 def _position_words(moment: Moment, known: Drafts) -> str:
-    return speculation_words(moment) or f"No drafts in the last {pooled_acceptance.span_words(known.over_s)}"
+    return speculation_words(moment) or _no_drafts(moment, known)
+
+
+def _no_drafts(moment: Moment, known: Drafts) -> str:
+    last = "" if moment.past is not None else "the last "
+    return f"No drafts in {last}{pooled_acceptance.span_words(known.over_s)}"
 
 
 def _latency(which: str, label: str) -> CardView:
@@ -139,6 +162,11 @@ def _latency(which: str, label: str) -> CardView:
     nothing = "No first token" if first else "No tokens"
 
     def figure(moment: Moment) -> Headline:
+        if moment.past is not None:
+            mean = moment.value(f"{which}_p50_s")
+            return (
+                Headline(figures.UNKNOWN, NOT_RECORDED) if mean is None else Headline(figures.rate(mean * 1000), words)
+            )
         if known := moment.last_known(f"{which}_p50_s"):
             t, value = known
             is_new = moment.newest(f"{which}_p50_s") is not None
@@ -168,12 +196,15 @@ def _few_requests(moment: Moment, at: float | None) -> str:
         moment: what is shown.
         at: the reading that is meant, in seconds before now (negative); None for the newest one with a first token.
     """
+    if at is None and moment.past is not None:
+        return ""  # a mean over many requests
     if at is None:
         last = moment.last_known("ttft_p50_s")
         when = last[0] if last else moment.now
     else:
         when = moment.now + at
-    found = moment.read_each(PER_REQUEST, EACH_S, moment.now)
+    until = moment.now if moment.past is None else min(moment.now, when + EACH_S / 2)
+    found = moment.read_each(PER_REQUEST, EACH_S, until)
     if when <= found.begin:
         return "How many requests are behind it is no longer known: p50 and p95 may rest on one"
     counted = np.flatnonzero(found.values[0] > 0)
@@ -187,13 +218,13 @@ def _few_requests(moment: Moment, at: float | None) -> str:
 
 
 def _requests_words(moment: Moment) -> str:
-    running, waiting = moment.newest("requests_running"), moment.newest("requests_waiting")
+    running, waiting = moment.value("requests_running"), moment.value("requests_waiting")
     return f"{figures.number(running)} running, {figures.number(waiting)} waiting"
 
 
 def _cache() -> CardView:
     def figure(moment: Moment) -> Headline:
-        ratio = moment.newest("kv_cache_usage_ratio")
+        ratio = moment.value("kv_cache_usage_ratio")
         if ratio is None:
             return Headline(figures.UNKNOWN, engine_words(moment) or "This engine does not tell its cache use")
         return Headline(figures.percent(ratio, 1), f", {_requests_words(moment)}")
@@ -212,7 +243,7 @@ def _cache() -> CardView:
 
 def _requests() -> CardView:
     def figure(moment: Moment) -> Headline:
-        running, waiting = moment.newest("requests_running"), moment.newest("requests_waiting")
+        running, waiting = moment.value("requests_running"), moment.value("requests_waiting")
         if running is None:
             return Headline(figures.UNKNOWN, engine_words(moment) or "This engine does not tell its requests")
         return Headline(figures.number(running), f"running, {figures.number(waiting)} waiting")
@@ -232,15 +263,15 @@ def _requests() -> CardView:
 
 def _host() -> CardView:
     def figure(moment: Moment) -> Headline:
-        host = moment.host
-        if host is None:
-            return Headline(figures.UNKNOWN, "Waiting for the first reading")
-        total = figures.gib(host.memory_total_bytes)
-        used = figures.gib(host.memory_used_bytes).removesuffix(" GiB")
-        return Headline(figures.percent(host.cpu_ratio), f"CPU, memory {used} of {total}")
+        total = moment.value("memory_total_bytes")
+        if total is None:
+            waiting = "Waiting for the first reading" if moment.past is None else NOT_RECORDED
+            return Headline(figures.UNKNOWN, waiting)
+        used = figures.gib(moment.value("memory_used_bytes")).removesuffix(" GiB")
+        return Headline(figures.percent(moment.value("cpu_ratio")), f"CPU, memory {used} of {figures.gib(total)}")
 
     def memory_scale(moment: Moment) -> float:
-        return 100 / moment.host.memory_total_bytes if moment.host and moment.host.memory_total_bytes else float("nan")
+        return 100 / (moment.value("memory_total_bytes") or float("nan"))
 
     return CardView(
         label="Host",

@@ -242,7 +242,21 @@ class ChoiceRow(SettingRow):
     def _on_toggled(self, button: QPushButton, checked: bool) -> None:
         if checked and not self._showing:
             value = next(value for value, known in self.buttons.items() if known is button)
-            self.changed.emit(self.key, value)
+            self.changed.emit(self.key, self._told(value))
+
+    def _told(self, value: str) -> object:
+        """Return what is set when the button of a value is pressed."""
+        return value
+
+
+class SwitchRow(ChoiceRow):
+    """On or off."""
+
+    def __init__(self, key: str, name: str, note: str, parent: QWidget | None = None) -> None:
+        super().__init__(key, name, note, (("True", "On"), ("False", "Off")), parent)
+
+    def _told(self, value: str) -> object:
+        return value == "True"
 
 
 class FolderRow(QWidget):

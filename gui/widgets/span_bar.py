@@ -1,14 +1,15 @@
-"""The line over the cards: span of time, pause, choice of cards, and the figures of the moment."""
+"""The line over the cards: span of time, pause, choice of cards, export, and the figures of the moment."""
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QSize, Signal
+from PySide6.QtCore import QSettings, QSize, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QButtonGroup, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from gui.theme import icon, theme
 from gui.widgets import figures
 from gui.widgets.card_chooser import CardChooser
+from gui.widgets.export_menu import ExportButton
 
 SPANS_S = (60, 300, 1800, 7200, 21_600, 86_400)
 DEFAULT_SPAN_S = 300
@@ -16,7 +17,7 @@ _ICON_PX = 14
 
 
 class SpanBar(QWidget):
-    """Chips for the span, Pause, Cards; the figures stand at the right, or below where it is narrow.
+    """Chips for the span, Pause, Cards, Export; the figures stand at the right, or below where it is narrow.
 
     Signals:
         span_chosen(int): seconds to show.
@@ -28,8 +29,18 @@ class SpanBar(QWidget):
     paused = Signal(bool)
     cards_chosen = Signal(list, list)
 
-    def __init__(self, titles: Sequence[tuple[str, str]], parent: QWidget | None = None) -> None:
-        """Offer the cards of `titles`, (key, title) each."""
+    def __init__(
+        self,
+        titles: Sequence[tuple[str, str]],
+        parent: QWidget | None = None,
+        *,
+        store: QSettings | None = None,
+        figures_tip: str = "KV cache in use, requests, and engine steps per second",
+    ) -> None:
+        """Offer the cards of `titles`, (key, title) each, and to export them: that remembers its folder in `store`.
+
+        `figures_tip` explains the figures at the right.
+        """
         super().__init__(parent)
         self._titles = dict(titles)
         self._live = QLabel("Live", self)
@@ -60,11 +71,15 @@ class SpanBar(QWidget):
         for button in (self._pause, self._cards):
             button.setIconSize(QSize(_ICON_PX, _ICON_PX))
             first.addWidget(button)
+        self.export: ExportButton | None = None
+        if store is not None:
+            self.export = ExportButton(store, self)
+            first.addWidget(self.export)
         first.addStretch(1)
         self._figures = QLabel(self)
         self._figures.setProperty("role", "muted")
         self._figures.setAccessibleName("Figures of the moment")
-        self._figures.setToolTip("KV cache in use, requests, and engine steps per second")
+        self._figures.setToolTip(figures_tip)
         self._figures.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         self._first = first
         self._second = QHBoxLayout()
@@ -108,7 +123,7 @@ class SpanBar(QWidget):
         return QSize(self._controls_width(), hint.height())
 
     def _controls_width(self) -> int:
-        last = self._cards
+        last = self.export or self._cards
         return (
             last.x() + last.width() if last.x() else self._first.sizeHint().width() - self._figures.sizeHint().width()
         )

@@ -5,15 +5,17 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QWidget
 from backend.desk.types import Reading
 from gui.theme import code_font
 from gui.widgets import figures, pooled_acceptance
+from gui.widgets.gpu_strip import GpuStrip, summary
 from gui.widgets.pooled_acceptance import Drafts
 
 HEIGHT_PX = 34
 _ACCEPTANCE_TIP = "Accepted over drafted tokens of the last 10 s"
+_HOST_TIP = "Processor and memory of this machine, from psutil"
 _LENGTH_TIP = "Mean tokens per step of one request over the last 10 s: 1 + accepted / drafts"
 
 
 class StatusBar(QFrame):
-    """Tokens/s and KV cache of the last interval, acceptance and length of the last 10 s, the machine at the right."""
+    """Tokens/s and KV cache of the last interval, drafts of the last 10 s, a bar for each GPU, the machine."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -29,11 +31,12 @@ class StatusBar(QFrame):
         self.length = self._figure("length", _LENGTH_TIP)
         self.cache = self._figure("KV cache", "Share of the KV cache in use")
         self.queue = self._figure("running", "Requests that run, and those that wait")
-        self._row.addStretch()
+        self.gpus = GpuStrip()
+        self._row.addWidget(self.gpus, 1000)
+        self._row.addStretch(1)
         self.host = QLabel()
         self.host.setProperty("role", "note")
         self.host.setAccessibleName("This machine")
-        self.host.setToolTip("Processor and memory of this machine, from psutil")
         self._row.addWidget(self.host)
 
     def _figure(self, name: str, tip: str) -> QLabel:
@@ -63,10 +66,26 @@ class StatusBar(QFrame):
             self.queue.setText(figures.number(engine.requests_running) + waits)
         answers = engine is not None and engine.interval_s is not None
         self._show_drafts(recent if answers else Drafts(recent.over_s))
+        self.gpus.show_snapshot(reading.gpus, host.t)
+        self._show_machine(reading)
+
+    def _show_machine(self, reading: Reading) -> None:
+        """Show the GPUs in a few words, or processor and memory where there are none."""
+        host = reading.host
         used, total = (figures.gib(size) for size in (host.memory_used_bytes, host.memory_total_bytes))
-        self.host.setText(
-            f"CPU {figures.percent(host.cpu_ratio)}  \N{MIDDLE DOT}  memory {used.removesuffix(' GiB')} of {total}"
-        )
+        words = f"CPU {figures.percent(host.cpu_ratio)}  \N{MIDDLE DOT}  memory {used.removesuffix(' GiB')} of {total}"
+        tip, tone = _HOST_TIP, ""
+        if reading.gpus is not None and reading.gpus.gpus:
+            of_host = f"This machine: {words}"
+            words, tip, tone = summary(reading.gpus, host.t)
+            words, tip = words or figures.UNKNOWN, f"{tip}\n{of_host}"
+        self.host.setText(words)
+        self.host.setToolTip(tip)
+        role = f"{tone}-note" if tone else "note"
+        if role != self.host.property("role"):
+            self.host.setProperty("role", role)
+            self.host.style().unpolish(self.host)
+            self.host.style().polish(self.host)
 
     def _show_drafts(self, known: Drafts) -> None:
         self.acceptance.setText(figures.percent(known.acceptance, 1))

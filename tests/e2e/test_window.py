@@ -27,7 +27,13 @@ COUNTERS = {
     "drafts": "vllm:spec_decode_num_drafts_total",
     "drafted": "vllm:spec_decode_num_draft_tokens_total",
     "accepted": "vllm:spec_decode_num_accepted_tokens_total",
+    "steps": "vllm:iteration_tokens_total_count",
+    "read": "vllm:estimated_read_bytes_per_gpu_total",
+    "written": "vllm:estimated_write_bytes_per_gpu_total",
 }
+# Of the tiny pair, both models alike; its weights are float32.
+LAYERS, HIDDEN, INNER, VOCABULARY, DRAFTED = 2, 128, 256, 512, 4
+PARAMETERS = LAYERS * (4 * HIDDEN**2 + 3 * INNER * HIDDEN + 2 * HIDDEN) + HIDDEN + VOCABULARY * HIDDEN
 
 
 @pytest.fixture
@@ -36,6 +42,8 @@ def home(tmp_path: Path, tiny_models: Path, qapp: QApplication, monkeypatch: pyt
     line = RealLine(tmp_path / "real", tiny_models)
     # No token of the supervisor's own between our readings of the counters.
     (line.home / "config/specdeck/settings.toml").write_text("stall_s = 3600.0\n")
+    profile = line.home / "config/specdeck/profiles/tiny.toml"
+    profile.write_text('extra_args = ["--enable-mfu-metrics"]\n' + profile.read_text())
     for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, line.env[name])
     for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME"):
@@ -126,6 +134,13 @@ def test_the_whole_job_with_the_mouse(panel: Panel, home: RealLine) -> None:
     assert sample.mean_acceptance_length == pytest.approx(1 + growth["accepted"] / growth["drafts"])
     assert sample.acceptance_per_position is not None
     assert 1 + sum(sample.acceptance_per_position) == pytest.approx(sample.mean_acceptance_length)
+    assert growth["drafted"] / growth["drafts"] == DRAFTED
+    # One sequence a step and nothing running any more: a check of the drafted tokens, and a pass for each of them.
+    step_bytes = 4 * (PARAMETERS + (1 + DRAFTED) * HIDDEN + DRAFTED * (PARAMETERS + HIDDEN))
+    assert sample.implied_bytes_per_s == pytest.approx(step_bytes * growth["steps"] / sample.interval_s)
+    estimated = growth["read"] + growth["written"]
+    assert estimated > 0
+    assert sample.estimated_bytes_per_s == pytest.approx(estimated / sample.interval_s)
     drawn(panel, "tokens", "generation_tokens_per_s", sample.t, sample.generation_tokens_per_s)
     drawn(panel, "acceptance", "recent_acceptance_rate", sample.t, 100 * sample.acceptance_rate)
     length = f"{1 + of_run['accepted'] / of_run['drafts']:.2f}"
@@ -189,7 +204,12 @@ def test_a_killed_window_is_opened_again_and_used_with_the_keyboard_alone(panel:
     usage = panel.answers[0].usage
     assert usage is not None
     panel.wait(lambda: home.counter(COUNTERS["generated"]) - before == usage.completion_tokens)
-    for key, page in ((Qt.Key.Key_2, "profiles"), (Qt.Key.Key_3, "logs"), (Qt.Key.Key_Comma, "settings")):
+    for key, page in (
+        (Qt.Key.Key_2, "profiles"),
+        (Qt.Key.Key_4, "history"),
+        (Qt.Key.Key_5, "logs"),
+        (Qt.Key.Key_Comma, "settings"),
+    ):
         qtbot.keyClick(window, key, control)
         assert window.stack.currentWidget() is window.page(page)
     qtbot.keyClick(window, Qt.Key.Key_R, control)

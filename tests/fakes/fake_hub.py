@@ -13,13 +13,17 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @dataclass(frozen=True)
 class HubModel:
-    """One repository: file sizes by name; `gated` wants a licence, and `token` the only token that is let in."""
+    """One repository: file sizes by name, and what is in those files that are served.
+
+    `gated` wants a licence, and `token` is the only token that is let in.
+    """
 
     files: Mapping[str, int]
     gated: bool = False
     accepted: bool = False
     token: str | None = None
     revisions: tuple[str, ...] = ("main",)
+    contents: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass
@@ -90,7 +94,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         elif "/".join(parts[4:]) not in model.files:
             self._refuse(404, code="EntryNotFound")
         else:
-            self._send(b"", headers={"ETag": '"e"', "X-Repo-Commit": COMMIT})
+            self._send_file(model.contents.get("/".join(parts[4:]), b""))
+
+    def _send_file(self, content: bytes) -> None:
+        headers = {"ETag": '"e"', "X-Repo-Commit": COMMIT}
+        wanted = (self.headers.get("Range") or "").removeprefix("bytes=").split("-")
+        if len(wanted) != 2:
+            self._send(content, headers=headers)
+            return
+        part = content[int(wanted[0]) : int(wanted[1]) + 1]
+        self._send(part, status=206, headers={**headers, "Content-Range": f"bytes {wanted[0]}-*/{len(content)}"})
 
     def _description(self, name: str, model: HubModel) -> bytes:
         files = [{"rfilename": file, "size": size, "blobId": "b"} for file, size in model.files.items()]

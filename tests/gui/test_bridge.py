@@ -10,8 +10,10 @@ from pytestqt.qtbot import QtBot
 
 from backend.desk.types import ChatDelta, Event, LogBatch, LogLine, Reading, RunView
 from backend.errors import UserError
-from backend.events import HostSample, RunState
+from backend.events import HostSample, Mark, RunState
+from backend.hardware import GpuSnapshot
 from gui.bridge import Bridge
+from tests.gui import gpu_scenes
 
 HOST = HostSample(t=1.0, cpu_ratio=0.5, memory_used_bytes=1, memory_total_bytes=2)
 
@@ -169,6 +171,47 @@ def test_readings_fill_the_history(qtbot: QtBot, bridge: Bridge) -> None:
     curve = bridge.history.last("memory_used_bytes", seconds=60)
     assert float(curve.values[-1]) == reading.host.memory_used_bytes
     assert float(curve.times[-1]) == pytest.approx(reading.host.t)
+
+
+def test_gpus_are_measured_while_any_page_wants_it_and_not_stopped_in_between(
+    qtbot: QtBot, bridge: Bridge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+
+    async def show_activity(shown: bool) -> None:
+        told.append(shown)
+
+    monkeypatch.setattr(bridge.desk, "show_activity", show_activity)
+    bridge.want_activity("run", True)
+    qtbot.waitUntil(lambda: told == [True], timeout=30_000)
+    bridge.want_activity("run", False)  # from one page to another
+    bridge.want_activity("gpus", True)
+    assert not bridge._activity_timer.isActive()
+    bridge.want_activity("gpus", True)
+    bridge.want_activity("gpus", False)
+    qtbot.waitUntil(lambda: told == [True, False], timeout=30_000)
+    bridge.want_activity("run", True)
+    bridge.want_activity("run", False)
+    assert not bridge._activity_timer.isActive(), "it would say what was said already"
+
+
+def test_marks_are_kept_for_charts_before_a_reading_is_told_and_not_without_bound(qtbot: QtBot, bridge: Bridge) -> None:
+    marks = tuple(Mark(float(n), "chat", f"chat {n}") for n in range(1200))
+    seen: list[list[Mark]] = []
+    bridge.sampled.connect(lambda reading: seen.append(list(bridge.marks)) if reading.marks else None)
+    from_thread(bridge, Reading(HOST, marks=marks[:2]), Reading(HOST, marks=marks[2:]))
+    qtbot.waitUntil(lambda: len(seen) == 2, timeout=30_000)
+    assert seen[0] == list(marks[:2])
+    assert seen[1][-1] == marks[-1]
+    assert len(seen[1]) < len(marks)
+
+
+def test_the_newest_snapshot_is_kept_for_pages_that_are_made_later(qtbot: QtBot, bridge: Bridge) -> None:
+    snapshot = gpu_scenes.snapshot(0, 2)
+    seen: list[GpuSnapshot | None] = []
+    bridge.sampled.connect(lambda reading: seen.append(bridge.gpus) if reading.gpus is snapshot else None)
+    from_thread(bridge, Reading(HOST, None, snapshot))
+    qtbot.waitUntil(lambda: seen == [snapshot], timeout=30_000)
 
 
 def test_a_closed_bridge_refuses_calls_and_leaves_no_coroutine(qtbot: QtBot) -> None:

@@ -1,5 +1,6 @@
 """The whole window on the fake engine: every state, every question both ways, and closing in all of them."""
 
+import csv
 import json
 import os
 import signal
@@ -21,10 +22,13 @@ from PySide6.QtWidgets import (
 from pytestqt.qtbot import QtBot
 
 from backend.desk.desk import Desk
+from backend.desk.types import StoreProblem
 from backend.events import RunState
 from gui import main_window
 from gui.main_window import MainWindow
+from gui.panes.history import HistoryPane
 from gui.panes.profiles import ProfilesPane
+from gui.widgets.chart_card import ChartCard
 from gui.widgets.message_view import MessageView
 from tests.backend.desk.home import Told, prepare_home, write_profile
 from tests.backend.launch import runs as helpers
@@ -55,6 +59,69 @@ def test_every_page_opens(panel: Panel) -> None:
     for key in PAGES:
         panel.click(panel.window.rail._buttons[key])
         assert panel.window.stack.currentWidget() is panel.window.page(key)
+
+
+def test_a_run_is_recorded_and_can_be_looked_at_later(panel: Panel, tmp_path: Path) -> None:
+    window = panel.window
+    panel.start_and_wait()
+    panel.ask("Hello there")
+    live = window.run_pane.grid.cards["tokens"]
+    assert isinstance(live, ChartCard)
+    panel.wait(lambda: {"ready", "chat"} <= {mark.kind for mark in panel.bridge.marks})
+    panel.wait(lambda: any("Ready" in group.words for group in live.chart.mark_groups))
+    panel.wait(lambda: window.status.tokens.text() not in ("\N{EN DASH}", "0"))
+    panel.click(window.top_bar.button)
+    panel.wait_for(RunState.STOPPED)
+    window.show_page("history")
+    page = window.page("history")
+    assert isinstance(page, HistoryPane)
+    panel.wait(lambda: [run.outcome for run in page.model.runs] == ["stopped"])
+    run = page.model.runs[0]
+    assert run.ready_at is not None
+    assert run.tokens is not None
+    assert run.tokens > 0
+    card = page.grid.cards["tokens"]
+    assert isinstance(card, ChartCard)
+    panel.wait(lambda: bool(card.chart.drawn) and not page.grid.is_drawing)
+    _, rates = card.chart.drawn["generation_tokens_per_s"]
+    assert (rates > 0).any()
+    words = ", ".join(group.words for group in card.chart.mark_groups)
+    assert all(word in words for word in ("Started", "Ready", "Stopped"))
+    file = tmp_path / "run.csv"
+    page.bar.export.chosen.emit("csv", file)
+    panel.wait(lambda: page.notice.text == f"Exported to {file}.")
+    with file.open(encoding="utf-8", newline="") as text:
+        rows = list(csv.DictReader(text))
+    exported = [float(row["generation_tokens_per_s"]) for row in rows if row["generation_tokens_per_s"]]
+    assert [row["mark"] for row in rows if row["mark"]] == ["start", "ready", "chat", "stop"]
+    assert sorted(rate for rate in exported if rate > 0) == pytest.approx(sorted(rates[rates > 0]), rel=1e-6)
+    panel.click(page.list.delete)
+    dialog = page.question.dialog
+    assert dialog is not None
+    panel.click(dialog.buttons["delete"])
+    panel.wait(lambda: page.model.runs == ())
+    assert page.message.title.text() == "No run was recorded yet"
+
+
+def test_trouble_with_the_store_is_said_once_and_goes_with_it(panel: Panel) -> None:
+    notice, tell = panel.window.notice, panel.bridge.store_problem_changed.emit
+    tell(StoreProblem("The disk is full. Free some space."))
+    assert notice.text == "The disk is full. Free some space."
+    assert notice.property("notice") == "warn"
+    notice.clear()
+    tell(StoreProblem("The disk is full. Free some space."))
+    assert notice.text == "", "it was closed"
+    tell(StoreProblem("The store is locked. Close what uses it."))
+    assert notice.text == "The store is locked. Close what uses it."
+    tell(StoreProblem(""))
+    assert notice.text == ""
+    notice.show_notice("Something else")
+    tell(StoreProblem("The disk is full. Free some space."))
+    notice.show_notice("Something else")
+    tell(StoreProblem(""))
+    assert notice.text == "Something else"
+    tell(StoreProblem("A damaged store was set aside.", lasts=False))
+    assert notice.text == "A damaged store was set aside."
 
 
 class Windows(QObject):
@@ -295,7 +362,7 @@ def test_the_whole_job_with_the_keyboard_alone(panel: Panel) -> None:
     qtbot.keyClicks(window.chat.input, "Hello")
     qtbot.keyClick(window.chat.input, Qt.Key.Key_Return)
     panel.wait(lambda: len(panel.answers) == 1)
-    qtbot.keyClick(window, Qt.Key.Key_3, control)
+    qtbot.keyClick(window, Qt.Key.Key_5, control)
     assert window.stack.currentWidget() is window.page("logs")
     qtbot.keyClick(window, Qt.Key.Key_R, control)
     panel.wait_for(RunState.STOPPED)

@@ -137,3 +137,31 @@ def test_a_semaphore_is_known_though_its_mapped_name_is_gone() -> None:
         child.stdin.close()
         child.wait()
     assert name not in processes.shared_memory_in_use()
+
+
+def test_the_members_among_pids_that_somebody_names(family: Family) -> None:
+    named = {family.leader.pid, family.inside, family.outside, os.getpid(), 2**22 + 7}
+    assert processes.belonging(family.identity, named) == {family.leader.pid, family.inside, family.outside}
+    assert processes.belonging(family.identity, {family.outside}) == {family.outside}
+    assert processes.belonging(family.identity, set()) == frozenset()
+
+
+def test_named_pids_are_proven_like_all_others(family: Family) -> None:
+    named = {family.leader.pid, family.inside, family.outside}
+    stranger = replace(family.identity, run_id="another run", start_ticks=1)
+    assert processes.belonging(stranger, named) == frozenset()
+    assert processes.belonging(replace(family.identity, boot_id="another boot"), named) == frozenset()
+    family.kill_leader()
+    assert processes.belonging(family.identity, named) == {family.inside, family.outside}
+
+
+def test_in_a_container_named_pids_are_ours_when_they_are_all_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, elsewhere = os.getpid(), 2**22 + 7
+    first = os.stat("/proc/self/ns/pid").st_ino
+    monkeypatch.setattr(processes, "_FIRST_PID_NAMESPACE", first)
+    assert processes.are_of_this_namespace({here, elsewhere})
+    assert processes.are_of_this_namespace(set())
+    monkeypatch.setattr(processes, "_FIRST_PID_NAMESPACE", first + 1)
+    assert processes.are_of_this_namespace({here, os.getppid()})
+    assert not processes.are_of_this_namespace({here, elsewhere})
+    assert not processes.are_of_this_namespace(set())

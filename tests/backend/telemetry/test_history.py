@@ -287,6 +287,15 @@ def test_a_stretch_of_what_is_kept_one_by_one_is_one_reading() -> None:
     assert history.stretch("unheard_of", at, seconds=60) is None
 
 
+def test_whether_a_gpu_is_throttled_is_kept_as_a_number() -> None:
+    history = History()
+    for second, throttle in enumerate(((), ("power cap", "heat"), None, ())):
+        reading = GpuReading("GPU-a", STARTED + second, throttle=throttle)
+        history.append_gpus(GpuSnapshot(STARTED + second, readings=(reading,)))
+    curve = history.last("GPU-a/throttled", seconds=60)
+    assert known(curve) == [(STARTED, 0.0), (STARTED + 1, 1.0), (STARTED + 3, 0.0)]
+
+
 def test_gpus_are_kept_by_uuid_and_a_stale_snapshot_is_a_gap() -> None:
     history = History()
 

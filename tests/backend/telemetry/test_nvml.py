@@ -1,83 +1,45 @@
 """NVML in a child: answers, failures, crashes and hangs."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
-import types
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from backend import bounded
-from backend.hardware import Gpu, NvidiaDriver
+from backend.hardware import Gpu, GpuInfo, GpuReading, GpuSnapshot, NvidiaDriver
 from backend.telemetry import nvml
+from backend.telemetry.gpu_messages import Encoder
+
+ANSWER = GpuSnapshot(
+    t=1.0,
+    driver="580.95.05",
+    cuda=(13, 0),
+    gpus=(GpuInfo("GPU-1", "H200", 0, memory_total_bytes=5), GpuInfo("MIG-1", "H200 MIG", 0, parent_uuid="GPU-1")),
+    readings=(GpuReading("GPU-1", 1.0), GpuReading("MIG-1", 1.0, memory_free_bytes=3.0)),
+)
 
 
-class NVMLError(Exception):
-    pass
-
-
-def library(**changes: object) -> types.ModuleType:
-    """A `pynvml` with one GPU, changed where a test wants it otherwise."""
-    module = types.ModuleType("pynvml")
-    calls = {
-        "NVMLError": NVMLError,
-        "nvmlInit": lambda: None,
-        "nvmlShutdown": lambda: None,
-        "nvmlSystemGetDriverVersion": lambda: b"580.95.05",
-        "nvmlSystemGetCudaDriverVersion_v2": lambda: 13010,
-        "nvmlDeviceGetCount": lambda: 1,
-        "nvmlDeviceGetHandleByIndex": lambda index: index,
-        "nvmlDeviceGetUUID": lambda handle: "GPU-1",
-        "nvmlDeviceGetName": lambda handle: "H200",
-        "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=1000, free=900),
-    }
-    for name, value in {**calls, **changes}.items():
-        setattr(module, name, value)
-    return module
-
-
-def fail(*args: object) -> None:
-    raise NVMLError("Not Supported")
-
-
-def test_driver_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", library())
-    assert nvml.read_driver() == NvidiaDriver("580.95.05", (13, 1), (Gpu("GPU-1", "H200", 1000, 900),))
-
-
-def test_memory_that_is_not_told_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", library(nvmlDeviceGetMemoryInfo=fail))
-    driver = nvml.read_driver()
-    assert isinstance(driver, NvidiaDriver)
-    assert driver.gpus == (Gpu("GPU-1", "H200", None, None),)
-
-
-@pytest.mark.parametrize("call", ["nvmlInit", "nvmlSystemGetDriverVersion", "nvmlDeviceGetCount"])
-def test_failure_is_told_in_words(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", library(**{call: fail}))
-    problem = nvml.read_driver()
-    assert isinstance(problem, str)
-    assert "Not Supported" in problem
-
-
-ANSWER = {
-    "driver": {
-        "version": "580.95.05",
-        "cuda": [13, 0],
-        "gpus": [{"uuid": "GPU-1", "name": "H200", "memory_total_bytes": 5, "memory_free_bytes": None}],
-    },
-    "problem": "",
-}
+def say(tmp_path: Path, snapshot: GpuSnapshot) -> list[str]:
+    """A command that answers like a sampler."""
+    (tmp_path / "answer").write_text(Encoder().line(snapshot))
+    return ["cat", str(tmp_path / "answer")]
 
 
 def test_answer_of_the_child(tmp_path: Path) -> None:
-    (tmp_path / "answer").write_text(json.dumps(ANSWER))
-    driver = nvml.ask_child(argv=["cat", str(tmp_path / "answer")])
+    driver = nvml.ask_child(argv=say(tmp_path, ANSWER))
     assert driver == NvidiaDriver("580.95.05", (13, 0), (Gpu("GPU-1", "H200", 5, None),))
+
+
+def test_a_driver_without_gpus_is_a_driver(tmp_path: Path) -> None:
+    driver = nvml.ask_child(argv=say(tmp_path, GpuSnapshot(1.0, problem="no GPU", driver="580", cuda=(13, 0))))
+    assert driver == NvidiaDriver("580", (13, 0), ())
+
+
+def test_why_there_is_no_driver(tmp_path: Path) -> None:
+    assert nvml.ask_child(argv=say(tmp_path, GpuSnapshot(1.0, problem="why"))) == "why"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +49,6 @@ def test_answer_of_the_child(tmp_path: Path) -> None:
         (["sh", "-c", "echo no json"], "no usable answer"),
         (["sh", "-c", "exit 3"], "exit code 3"),
         (["sh", "-c", "echo '{}'"], "no usable answer"),
-        (["sh", "-c", """echo '{"driver": null, "problem": "why"}'"""], "why"),
         (["sleep", "600"], "within 1 s"),
     ],
 )
@@ -109,4 +70,11 @@ def test_child_that_no_kill_ends_is_no_driver_either(tmp_path: Path, monkeypatch
 
 def test_real_child_answers_whatever_this_machine_has() -> None:
     assert nvml.ask_child(limit_s=60.0)
-    assert "pynvml" not in sys.modules  # only the child loads it
+
+
+def test_only_the_child_loads_nvml() -> None:
+    script = "import sys, backend.desk.desk, backend.cli, backend.telemetry.nvml as n; n.ask_child(limit_s=60); "
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script + "sys.exit('pynvml' in sys.modules)"], check=False, timeout=120
+    )
+    assert done.returncode == 0

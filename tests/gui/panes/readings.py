@@ -1,14 +1,19 @@
 """A bridge without a backend, and readings whose figures fit together."""
 
-from collections.abc import Sequence
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 from PySide6.QtCore import QObject, Signal
 
 from backend.curves import Readings
 from backend.desk.types import Reading, RunView
-from backend.events import HostSample, RunState, Sample, Speculation
+from backend.errors import UserError
+from backend.events import HostSample, Mark, RunState, Sample, Speculation
+from backend.hardware import GpuSnapshot
 from backend.telemetry.history import History
 from gui.bridge import Bridge
 
@@ -29,6 +34,30 @@ class FakeBridge(QObject):
         super().__init__()
         self.history = History()
         self.run = RunView()
+        self.gpus: GpuSnapshot | None = None
+        self.marks: deque[Mark] = deque()
+        self.desk = SimpleNamespace(settings=SimpleNamespace(gpu_profiling=True))
+        self.refusal: UserError | None = None
+        self.measured_for: set[str] = set()  # pages that show what GPUs are measured for
+
+    def want_activity(self, page: str, wanted: bool) -> None:
+        """As the bridge does, at once."""
+        (self.measured_for.add if wanted else self.measured_for.discard)(page)
+
+    def call(
+        self,
+        _owner: QObject,
+        work: Coroutine[Any, Any, Any],
+        *,
+        done: Callable[[Any], None] | None = None,
+        failed: Callable[[UserError], None] | None = None,
+    ) -> None:
+        """Run a call to its end, or fail it with `refusal`."""
+        result = asyncio.run(work)
+        if self.refusal is not None and failed is not None:
+            failed(self.refusal)
+        elif done is not None:
+            done(result)
 
     def show(self, view: RunView) -> None:
         """Tell of another state, as the bridge does."""
@@ -40,6 +69,10 @@ class FakeBridge(QObject):
         self.history.append_host(reading.host)
         if reading.engine is not None:
             self.history.append(reading.engine)
+        if reading.gpus is not None:
+            self.history.append_gpus(reading.gpus)
+            self.gpus = reading.gpus
+        self.marks.extend(reading.marks)
 
     def feed(self, reading: Reading) -> None:
         """Hand a reading on, as the bridge does."""

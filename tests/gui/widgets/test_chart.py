@@ -12,7 +12,9 @@ from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from gui import theme
-from gui.widgets.chart import Chart, Line, nice_limit, thinned, time_marks, value_marks
+from gui.widgets.chart import Chart, Line, nice_limit, value_marks
+from gui.widgets.thinning import thinned
+from gui.widgets.time_axis import time_marks
 
 
 @pytest.fixture
@@ -204,3 +206,69 @@ def test_colours_follow_the_theme(chart: Chart) -> None:
             assert chart._view.backgroundBrush().color() == QColor(tokens.surface)
     finally:
         theme.theme.apply("dark")
+
+
+# ---- a second run, and pauses -----------------------------------------------------------------------------------
+
+
+def test_a_second_run_lies_dashed_and_paler_over_the_first(chart: Chart) -> None:
+    x = np.array([-4.0, -3, -2, -1, 0])
+    first, second = np.array([5.0, 6, 7, 8, 9]), np.array([50.0, math.nan, 70, 71, math.nan])
+    chart.draw({"a": (x, first), "b": (x, first)}, {"a": (x, second), "b": (x, second)})
+    drawn_x, drawn_y = chart._other_items["a"].getData()
+    assert list(drawn_x) == list(x)
+    assert np.array_equal(drawn_y, second, equal_nan=True), "gaps stay gaps"
+    assert list(chart._other_dots["a"].getData()[1]) == [50]
+    assert chart.limit == 80, "the value axis reaches over both"
+    pen, own = chart._other_items["a"].opts["pen"], chart._items["a"].opts["pen"]
+    assert pen.dashPattern() == [4, 3]
+    assert own.style() == Qt.PenStyle.SolidLine
+    ground = QColor(theme.theme.tokens.surface)
+    assert abs(pen.color().blue() - ground.blue()) < abs(own.color().blue() - ground.blue())
+    assert chart._items["a"].opts["fillLevel"] is None, "an area would hide the other run"
+    assert (chart.value_at("a", -2), chart.value_at("a", -2, other=True)) == (7, 70)
+    assert chart.value_at("a", -3, other=True) is None
+    chart.draw({"a": (x, first), "b": (x, first)})
+    assert len(chart._other_items["a"].getData()[0] if chart._other_items["a"].getData()[0] is not None else ()) == 0
+    assert chart.value_at("a", -2, other=True) is None
+    assert chart._items["a"].opts["fillLevel"] == 0
+
+
+def test_another_run_has_a_value_axis_of_its_own(chart: Chart) -> None:
+    x = np.array([-1.0, 0])
+    chart.draw({"a": (x, np.array([0.0, 90]))})
+    chart.draw({"a": (x, np.array([0.0, 60]))})
+    assert chart.limit == 100, "it would jitter"
+    chart.draw({"a": (x, np.array([0.0, 60]))}, anew=True)
+    assert chart.limit == 80
+    chart.draw({"a": (x, np.array([0.0, 0]))}, anew=True)
+    assert chart.limit == 1
+
+
+def test_the_axis_of_a_run_of_the_past_has_the_labels_it_is_given(chart: Chart) -> None:
+    chart.set_span(60, ((0.0, "end"), (-45.0, "0 s")))
+    assert chart.marks == ("end", "0 s")
+    assert [label for _, label in chart._plot.getAxis("bottom")._tickLevels[0]] == ["end", "0 s"]
+    chart.set_span(60)
+    labels = list(chart.marks)
+    assert labels[0] == "now"
+
+
+@given(
+    st.lists(st.floats(0, 100), min_size=60, max_size=300),
+    st.sets(st.integers(5, 50), min_size=1, max_size=4),
+    st.integers(4, 40),
+)
+def test_thinning_keeps_the_time_in_which_nobody_was_reading(values: list[float], at: set[int], most: int) -> None:
+    """A pause is one unknown value amid a long time without readings, as the history writes it."""
+    x, y = np.arange(len(values), dtype=float), np.array(values)
+    for place in sorted(at):
+        x[place:] += 500.0
+        x[place + 1 :] += 500.0
+        y[place] = math.nan
+    thin_x, thin_y = thinned(x, y, most)
+    assert np.all(np.diff(thin_x) >= 0)
+    for place in at:
+        assert math.isnan(thin_y[np.flatnonzero(thin_x == x[place])[0]]), "a line would be drawn over the pause"
+    assert np.nanmax(thin_y) == np.nanmax(y)
+    assert np.nanmin(thin_y) == np.nanmin(y)

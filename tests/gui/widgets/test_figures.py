@@ -1,10 +1,16 @@
 """Figures in words: unknown is a dash, thousands are separated, no figure is rounded to a false zero."""
 
 import math
+import time
 
 import pytest
 
 from gui.widgets import figures
+
+
+def local(year: int, month: int, day: int, hour: int, minute: int) -> float:
+    """Return the Unix time of a local one."""
+    return time.mktime((year, month, day, hour, minute, 0, 0, 0, -1))
 
 
 @pytest.mark.parametrize(
@@ -42,6 +48,18 @@ from gui.widgets import figures
         (figures.ago(0.2), "now"),
         (figures.ago(4), "4 s ago"),
         (figures.ago(92), "1 min 32 s ago"),
+        (figures.times(0.81), "0.81x"),
+        (figures.times(12.46), "12.5x"),
+        (figures.times(None), "\N{EN DASH}"),
+        (figures.date(local(2026, 11, 3, 14, 3), local(2026, 11, 3, 23, 0)), "today 14:03"),
+        (figures.date(local(2026, 11, 3, 14, 3), local(2026, 11, 4, 0, 0)), "3 Nov 14:03"),
+        (figures.date(local(2025, 11, 3, 14, 3), local(2026, 11, 3, 0, 0)), "3 Nov 2025 14:03"),
+        (figures.date_stamp(local(2026, 1, 9, 4, 5)), "2026-01-09 04-05"),
+        (figures.stretch(local(2026, 1, 9, 4, 5), local(2026, 1, 9, 14, 15)), "04:05:00 \N{EN DASH} 14:15:00"),
+        (
+            figures.stretch(local(2020, 1, 9, 4, 5), local(2020, 1, 10, 1, 1)),
+            "9 Jan 04:05 \N{EN DASH} 10 Jan 2020 01:01",
+        ),
     ],
 )
 def test_words(shown: str, wanted: str) -> None:

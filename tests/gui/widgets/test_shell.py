@@ -1,6 +1,7 @@
 """The parts of the shell: top bar, rail, notices, questions and the list of leftovers."""
 
 import time
+from dataclasses import replace
 
 import pytest
 import shiboken6
@@ -11,6 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from backend.desk.types import LeftoverView, ProfileEntry, Reading, RunView
 from backend.events import HostSample, RunState, Sample
+from backend.hardware import GpuSnapshot
 from gui.widgets import figures
 from gui.widgets.choice_dialog import Answer, ChoiceDialog, DialogSlot
 from gui.widgets.leftovers_dialog import LeftoversDialog
@@ -20,6 +22,7 @@ from gui.widgets.rail import Rail
 from gui.widgets.state_pill import StatePill
 from gui.widgets.status_bar import StatusBar
 from gui.widgets.top_bar import TopBar
+from tests.gui import gpu_scenes
 
 LEFT = Qt.MouseButton.LeftButton
 
@@ -262,6 +265,30 @@ def test_unknown_figures_are_a_dash_and_never_zero(qtbot: QtBot) -> None:
     assert status.acceptance.toolTip().endswith(": 9 drafts in 10 s")
     status.show_reading(Reading(host, None), recent)
     assert [label.text() for label in labels] == ["\N{EN DASH}"] * 5
+
+
+def test_with_gpus_the_machine_is_their_power_heat_and_throttling(qtbot: QtBot) -> None:
+    status = StatusBar()
+    qtbot.addWidget(status)
+    status.resize(1100, 34)
+    host = HostSample(gpu_scenes.STARTED, cpu_ratio=0.25, memory_used_bytes=2**31, memory_total_bytes=2**33)
+    readings = [gpu_scenes.reading(0, n, power_w=300.0, temperature_c=60.0 + n) for n in range(2)]
+
+    def show(gpus: GpuSnapshot) -> None:
+        status.show_reading(Reading(host, None, gpus), Drafts(10.0))
+
+    show(gpu_scenes.snapshot(0, 2, readings=readings))
+    assert status.host.text() == "600 W  \N{MIDDLE DOT}  61 °C  \N{MIDDLE DOT}  no throttling"
+    assert "CPU 25 %  \N{MIDDLE DOT}  memory 2.0 of 8.0 GiB" in status.host.toolTip()
+    assert status.host.property("role") == "note"
+    assert [bar.used_ratio for bar in status.gpus.bars] == pytest.approx([70.65 / 79.65, 70.55 / 79.65])
+    show(gpu_scenes.snapshot(0, 2, readings=[readings[0], replace(readings[1], throttle=("power cap",))]))
+    assert status.host.text().endswith("GPU 1 throttled")
+    assert status.host.property("role") == "warn-note"
+    show(gpu_scenes.no_gpus())
+    assert status.host.text() == "CPU 25 %  \N{MIDDLE DOT}  memory 2.0 of 8.0 GiB"
+    assert status.host.property("role") == "note"
+    assert status.gpus.isHidden()
 
 
 def test_dialogs_block_only_their_window(qtbot: QtBot) -> None:
