@@ -1,9 +1,13 @@
 """The window on the real engine: the whole job with the mouse, and with the keyboard after the window was killed."""
 
+import csv
+import itertools
+import math
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +25,8 @@ from tests.e2e.conftest import LIMIT_S, RealLine
 from tests.gui.panel import Panel
 
 LIMIT_MS = round(LIMIT_S * 1000)
+LOST_S = 2.0  # at most so much of a recorded run is lost with the process that records it
+TOKENS = "generation_tokens_per_s"
 COUNTERS = {
     "generated": "vllm:generation_tokens_total",
     "prompt": "vllm:prompt_tokens_total",
@@ -180,17 +186,31 @@ def test_a_killed_window_is_opened_again_and_used_with_the_keyboard_alone(panel:
     try:
         panel.qtbot.waitUntil(lambda: first.poll() is not None or is_ready(home), timeout=LIMIT_MS)
         assert first.poll() is None, "the window ended by itself"
+        helpers.wait_for(lambda: bool(recorded_tokens(home)), limit_s=LIMIT_S)
+        begun = time.monotonic()
+        while time.monotonic() < begun + 3 * LOST_S:
+            home.ask(prompt="abc", max_tokens=40)
+        killed_at = time.time()
     finally:
         first.send_signal(signal.SIGKILL)
         first.wait()
     session, memory = home.session(), home.shared_memory()
     assert helpers.session_members(session), "the engine outlives its window"
+    before_kill = recorded_tokens(home)
+    times = [t for t, _ in before_kill]
+    between = max(later - earlier for earlier, later in itertools.pairwise(times[-10:]))
+    # Readings come late on a busy machine, while the engine answers as well: their pace says how late.
+    assert killed_at - times[-1] <= LOST_S + 3 * between
+    assert any(tokens > 0 for _, tokens in before_kill)
 
+    opened_at = time.time()
     panel.open()
     panel.wait_for(RunState.READY)
     window, qtbot = panel.window, panel.qtbot
     assert window.top_bar.profile == "tiny"
     assert home.session() == session, "it is the same engine"
+    panel.wait(lambda: recorded_tokens(home)[-1][0] > opened_at, limit_ms=LIMIT_MS)
+    assert [t for t, _ in recorded_tokens(home) if t < opened_at] == times, "what was recorded stays"
     short_answers(panel)
     window.activateWindow()
     qtbot.waitUntil(window.isActiveWindow)
@@ -212,11 +232,30 @@ def test_a_killed_window_is_opened_again_and_used_with_the_keyboard_alone(panel:
     ):
         qtbot.keyClick(window, key, control)
         assert window.stack.currentWidget() is window.page(page)
+        if page == "history":
+            panel.wait(lambda: shows_gap(panel, opened_at - times[-1]), limit_ms=LIMIT_MS)
     qtbot.keyClick(window, Qt.Key.Key_R, control)
     panel.wait_for(RunState.STOPPED)
     home.nothing_left(session, memory)
     qtbot.keyClick(window, Qt.Key.Key_Q, control)
     panel.wait(lambda: panel.closed)
+
+
+def recorded_tokens(home: RealLine) -> list[tuple[float, float]]:
+    """Unix time and tokens/s of each reading of the newest run that is on disk and knows them."""
+    file = home.home / "recorded.csv"
+    home.command("history", "export", "last", str(file))
+    if not file.exists():
+        return []
+    with file.open() as lines:
+        return [(float(row["unix_s"]), float(row[TOKENS])) for row in csv.DictReader(lines) if row.get(TOKENS)]
+
+
+def shows_gap(panel: Panel, length_s: float) -> bool:
+    """Whether the History page draws the rate of tokens with a gap of at least this length."""
+    drawn = panel.window.page("history").grid.cards["tokens"].chart.drawn  # type: ignore[attr-defined]
+    times, values = drawn.get(TOKENS, ((), ()))
+    return any(math.isnan(values[n]) and times[n + 1] - times[n - 1] >= length_s for n in range(1, len(values) - 1))
 
 
 def is_ready(home: RealLine) -> bool:
