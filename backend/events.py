@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class RunState(StrEnum):
@@ -38,6 +39,39 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """One edit of a profile.
+
+    Attributes:
+        path: field with its table, such as "memory.gpu_memory_utilization", "extra_args" or "env.NCCL_P2P_DISABLE".
+        value: what the field becomes, as TOML can hold it; None takes it out, so that vLLM decides.
+    """
+
+    path: str
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """Something that a person can press: it edits the profile, or does one thing.
+
+    Attributes:
+        text: what pressing it does, a short sentence.
+        changes: the edits, all made together; empty when there is nothing to edit.
+        action: what else is done, a word of `ACTIONS`; "" for nothing.
+    """
+
+    text: str
+    changes: tuple[Change, ...] = ()
+    action: str = ""
+
+
+ACTIONS = ("retry", "download", "engines", "leftovers", "gpus", "consent")
+"""What a fix can do: start again, fetch the models, open Settings at the engines, look for leftovers, open the GPUs
+page, ask for consent."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One result of a check before the start.
 
@@ -47,6 +81,8 @@ class Finding:
         why: why it matters.
         fix: what to do next.
         consent: True when the start may go on after an explicit yes.
+        field: the field of the profile that it concerns, with its table; "" when it is none in particular.
+        fixes: what can be pressed, the best first.
     """
 
     severity: Severity
@@ -54,6 +90,8 @@ class Finding:
     why: str = ""
     fix: str = ""
     consent: bool = False
+    field: str = ""
+    fixes: tuple[Fix, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +123,19 @@ class Diagnosis:
         cause: the first real error line of the log, or a sentence when the log has none.
         exit_words: how the process ended, in words; "" while unknown.
         log_line: 1-based line number of the cause in the log, None if it is not from the log.
+        rule: id of the rule that knows this failure, "" when none does.
+        explanation: what happened and why, in plain words; "" when no rule knows it.
+        fixes: what can be done about it, the best first.
+        harmless: lines of the log that look bad and are not, each once.
     """
 
     cause: str
     exit_words: str = ""
     log_line: int | None = None
+    rule: str = ""
+    explanation: str = ""
+    fixes: tuple[Fix, ...] = ()
+    harmless: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

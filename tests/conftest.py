@@ -14,6 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.fakes.fake_nvml import fake_nvml_fixture as fake_nvml_fixture
+from tests.fakes.fake_nvml import loaded_nvml_fixture as loaded_nvml_fixture
+from tests.fakes.fake_nvml import nvml_library_fixture as nvml_library_fixture
+
 # Every process that comes from this test session inherits it, whoever becomes its parent later.
 USER_ENVIRONMENT = dict(os.environ)
 MARK = f"PYTEST_SESSION_MARK={uuid.uuid4().hex}"

@@ -111,7 +111,9 @@ def _all_row(gpus: Sequence[GpuInfo], snapshot: GpuSnapshot, now: float) -> Row:
     split = _summed([shares(gpu, gpu_words.reading_of(snapshot, gpu.uuid)) for gpu in gpus])
     used = _known([read.memory_used_bytes for read in readings])
     busy, power = _known([read.busy_ratio for read in readings]), _known([read.power_w for read in readings])
-    limits = [gpu.power_limit_w for gpu in gpus]
+    # Only the limits of those whose power is known: the sums would not belong together otherwise.
+    known_power = {read.uuid for read in readings if read.power_w is not None}
+    limits = [gpu.power_limit_w for gpu in gpus if gpu.uuid in known_power]
     heat, clock = _known([read.temperature_c for read in readings]), _known([read.sm_clock_mhz for read in readings])
     n_lost, n_held = sum(read.lost for read in readings), sum(bool(read.throttle) for read in readings)
     state, tone = "not throttled", "muted"
@@ -131,8 +133,9 @@ def _all_row(gpus: Sequence[GpuInfo], snapshot: GpuSnapshot, now: float) -> Row:
     names = {gpu.name for gpu in gpus}
     name = f"{len(gpus)} x {names.pop()}" if len(names) == 1 else f"{len(gpus)} GPUs"
 
-    def cell(text: str, tip: str, picture: object = None) -> Cell:
-        return Cell(text or figures.UNKNOWN, tip, faint if text else "muted", picture)
+    def cell(text: str, tip: str, known: Sequence[float], picture: object = None) -> Cell:
+        part = f", of {len(known)} of {len(gpus)} GPUs" if 0 < len(known) < len(gpus) else ""
+        return Cell(text or figures.UNKNOWN, f"{tip}{part}", faint if text else "muted", picture)
 
     memory = f"{figures.gib(sum(used)).removesuffix(' GiB')} of {total}" if used else ""
     return Row(
@@ -141,11 +144,11 @@ def _all_row(gpus: Sequence[GpuInfo], snapshot: GpuSnapshot, now: float) -> Row:
             Cell("All", f"All {len(gpus)} GPUs together", faint),
             Cell(name, name, faint or "muted"),
             Cell("", ""),
-            cell(memory, split.words, split if split.parts else Shares(0.0)),
-            cell(figures.percent(sum(busy) / len(busy)) if busy else "", "Mean of all"),
-            cell(f"{watts}{of_limits} W" if watts else "", "Together"),
-            cell(f"{figures.number(max(heat))} \N{DEGREE SIGN}C" if heat else "", "The hottest"),
-            cell(f"{figures.number(min(clock))} MHz" if clock else "", "The slowest"),
+            cell(memory, split.words, used, split if split.parts else Shares(0.0)),
+            cell(figures.percent(sum(busy) / len(busy)) if busy else "", "Mean", busy),
+            cell(f"{watts}{of_limits} W" if watts else "", "Together", power),
+            cell(f"{figures.number(max(heat))} \N{DEGREE SIGN}C" if heat else "", "The hottest", heat),
+            cell(f"{figures.number(min(clock))} MHz" if clock else "", "The slowest", clock),
             Cell(state, gpu_words.stale_words(snapshot, now) or state, tone),
         ),
     )

@@ -29,8 +29,10 @@ LIMIT_S = 300.0
 def private_home(*, keep: tuple[str, ...] = ()) -> Iterator[Path]:
     """Point the XDG folders into a new folder, but for those of `keep` ("DATA": where the engines are).
 
-    At the end every process that was started with them is ended: after an error the engine would hold its port.
+    At the end every process that was started with them is ended: after an error the engine would hold its port. The
+    environment is as before then.
     """
+    before = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="specdeck-stage-") as name:
         for kind in ("CONFIG", "STATE", "DATA", "CACHE"):
             if kind not in keep:
@@ -39,6 +41,8 @@ def private_home(*, keep: tuple[str, ...] = ()) -> Iterator[Path]:
             yield Path(name)
         finally:
             kill_all_with(f"XDG_STATE_HOME={os.environ['XDG_STATE_HOME']}")
+            os.environ.clear()
+            os.environ.update(before)
 
 
 def application(choice: str = "dark") -> QApplication:

@@ -18,8 +18,6 @@ from backend.hardware import GpuInfo, GpuLink, GpuProcess, GpuReading, GpuSnapsh
 from backend.telemetry import gpus as telemetry
 from tests.backend.telemetry.scripted_sampler import Script
 from tests.fakes.fake_nvml import FakeNvml, uuid
-from tests.fakes.fake_nvml import fake_nvml_fixture as fake_nvml_fixture
-from tests.fakes.fake_nvml import nvml_library_fixture as nvml_library_fixture
 
 LIMIT_S = 120
 DASH = "\N{EN DASH}"

@@ -13,8 +13,6 @@ from backend.telemetry import gpus
 from backend.telemetry.gpus import Timing
 from tests.backend.desk.home import Told, open_desk, prepare_home
 from tests.fakes.fake_nvml import DRIVER_NOT_LOADED, LOST, MISMATCH, FakeNvml, uuid
-from tests.fakes.fake_nvml import fake_nvml_fixture as fake_nvml_fixture
-from tests.fakes.fake_nvml import nvml_library_fixture as nvml_library_fixture
 
 USED = "nvmlDeviceGetUtilizationRates"  # called at each tick
 

@@ -17,8 +17,6 @@ from backend.telemetry.gpu_messages import Decoder
 from backend.telemetry.gpu_sampler import Pace
 from tests.backend.telemetry.sampler_child import ARGV, LIMIT_S, SamplerChild
 from tests.fakes.fake_nvml import DRIVER_NOT_LOADED, MISMATCH, FakeNvml, uuid
-from tests.fakes.fake_nvml import fake_nvml_fixture as fake_nvml_fixture
-from tests.fakes.fake_nvml import nvml_library_fixture as nvml_library_fixture
 from tests.fakes.fixtures import wait_for
 
 

@@ -12,9 +12,6 @@ from backend.hardware import Why
 from backend.telemetry.nvml_counters import Counter
 from tests.backend.telemetry.nvml_reading import Bench
 from tests.fakes.fake_nvml import FakeNvml
-from tests.fakes.fake_nvml import fake_nvml_fixture as fake_nvml_fixture
-from tests.fakes.fake_nvml import loaded_nvml_fixture as loaded_nvml_fixture
-from tests.fakes.fake_nvml import nvml_library_fixture as nvml_library_fixture
 
 LIMIT = 1e12
 SECOND_US = 1_000_000

@@ -19,9 +19,6 @@ from tests.fakes.fake_nvml import (
     FakeNvml,
     uuid,
 )
-from tests.fakes.fake_nvml import fake_nvml_fixture as fake_nvml_fixture
-from tests.fakes.fake_nvml import loaded_nvml_fixture as loaded_nvml_fixture
-from tests.fakes.fake_nvml import nvml_library_fixture as nvml_library_fixture
 
 
 @pytest.fixture

@@ -10,9 +10,6 @@ from backend.hardware import GPU_FIGURES, GpuInfo, GpuLink, GpuProcess, PeakSour
 from backend.telemetry.gpu_messages import SamplerOptions
 from tests.backend.telemetry.nvml_reading import ACTIVITY, OPTIONS, Bench, by_uuid
 from tests.fakes.fake_nvml import FUNCTION_NOT_FOUND, NO_PERMISSION, NOT_SUPPORTED, UNKNOWN, FakeNvml, uuid
-from tests.fakes.fake_nvml import fake_nvml_fixture as fake_nvml_fixture
-from tests.fakes.fake_nvml import loaded_nvml_fixture as loaded_nvml_fixture
-from tests.fakes.fake_nvml import nvml_library_fixture as nvml_library_fixture
 
 MIB = 1024.0 * 1024.0
 OURS = [name for name in GPU_FIGURES if name not in ("engine_bytes", "other_bytes")]

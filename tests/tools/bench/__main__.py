@@ -19,7 +19,7 @@ N_GPUS = 8
 
 
 def main() -> int:
-    """Measure everything, or the parts that are named, print a table, and write it as JSON where that is asked for."""
+    """Measure everything, or the parts that are named; print each figure, and write all as JSON if that is wanted."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=20.0, help="length of each measurement")
     parser.add_argument("--pairs", type=int, default=12, help="pairs with and without the panel, on the real engine")
@@ -35,6 +35,14 @@ def main() -> int:
     }
     wanted = options.parts or [*measured, "attached"]
     figures: list[Figure] = []
+
+    def take(found: Iterator[Figure]) -> None:
+        for figure in found:
+            figures.append(figure)
+            mark = {True: "met", False: "MISSED", None: ""}[figure.met]
+            sys.stdout.write(f"{figure.what:<72} {figure.value:>22}   budget {figure.budget:<10} {mark}\n")
+            sys.stdout.flush()
+
     with private_home() as home:
         prepare_home(home)
         nvml = FakeNvml(fake_nvml.build(home), home)
@@ -43,12 +51,9 @@ def main() -> int:
         application()
         for name, measure in measured.items():
             if name in wanted:
-                figures += list(measure(home))
+                take(measure(home))
     if "attached" in wanted:
-        figures += list(attached.figures(options.pairs))
-    for figure in figures:
-        mark = {True: "met", False: "MISSED", None: ""}[figure.met]
-        sys.stdout.write(f"{figure.what:<72} {figure.value:>22}   budget {figure.budget:<10} {mark}\n")
+        take(attached.figures(options.pairs))
     if options.json:
         options.json.write_text(json.dumps([asdict(figure) for figure in figures], indent=1))
     return 0
