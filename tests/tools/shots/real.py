@@ -1,22 +1,23 @@
-"""`make shots`: pictures of every page and state of the real window on a real engine, into assets/screenshots."""
+"""Pictures of every page and state of the window in real runs on a real engine."""
 
-import argparse
 import os
-import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtTest import QTest
 
 from backend.desk.types import ChatSettings
 from backend.events import RunState
-from gui import theme
+from gui.panes.history import HistoryPane
 from gui.panes.profiles import ProfilesPane
-from tests.tools.stage import Stage, application, chat, private_home
+from tests.tools.shots.camera import Camera
+from tests.tools.stage import Stage, application, chat
 
-_PROFILE = "demo-ngram"
+_PROFILE, _OTHER_PROFILE = "demo-ngram", "demo"
+_PAGES = ("profiles", "logs", "settings")
 _PROMPT = (
     "Repeat this text:\nThe river runs past the old mill, under the stone bridge and into the lake. In spring the lake "
     "rises to the stone bridge, and the old mill stands in the water until the river falls again."
@@ -26,54 +27,11 @@ _LOAD_S = 70.0
 _SPAN_S = 60
 
 
-def main() -> int:
-    """Take the pictures; a second process takes those at 1.5 times the size, on the same engine."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--scaled", action="store_true", help="the second process")
-    parser.add_argument("folder", type=Path)
-    options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
-    if options.scaled:
-        return _scaled(options.folder)
-    with private_home(keep=("DATA", "CACHE")) as home:
-        return _all(options.folder, home)
-
-
-class Photographer:
-    """Grabs the window in both themes."""
-
-    def __init__(self, stage: Stage, folder: Path, suffix: str = "") -> None:
-        self._stage = stage
-        self._folder = folder
-        self._suffix = suffix
-
-    def both(self, name: str) -> None:
-        """Grab `name` in both themes."""
-        for choice in ("light", "dark"):
-            theme.theme.apply(choice)
-            QTest.qWait(400)
-            self._stage.window.grab().save(str(self._folder / f"{name}-{choice}{self._suffix}.png"))
-
-    def pages(self) -> None:
-        """Grab every page but Run."""
-        for key in ("profiles", "logs", "settings"):
-            self.page(key)
-        self._stage.window.show_page("run")
-
-    def page(self, key: str, suffix: str = "") -> None:
-        """Grab one page once it shows what it has."""
-        self._stage.window.show_page(key)
-        page = self._stage.window.page(key)
-        if isinstance(page, ProfilesPane):
-            self._stage.wait(lambda: page.current != "", "the form")
-        QTest.qWait(2500)
-        self.both(f"{key}{suffix}")
-
-
-def _all(folder: Path, home: Path) -> int:
+def take(folder: Path, home: Path, *, scaled: Callable[[], int]) -> int:
+    """Take all pictures of real runs; `scaled` takes those at 1.5 times the size on the engine that runs."""
     application()
     stage = Stage(home, agreed=frozenset({"engine-cpu", "demo"}))
-    camera = Photographer(stage, folder)
+    camera = Camera(stage.window, folder)
     stage.open()
     stage.wait(lambda: len(stage.bridge.history.last("cpu_ratio", seconds=60).times) >= 5, "some readings")
     camera.both("idle")
@@ -94,14 +52,14 @@ def _all(folder: Path, home: Path) -> int:
     stage.window.resize(1100, 700)
     QTest.qWait(1500)
     camera.both("run-1100x700")
-    for key in ("profiles", "logs", "settings"):
-        camera.page(key, "-1100x700")
+    for key in _PAGES:
+        _page(stage, camera, key, "-1100x700")
     stage.window.resize(2560, 1440)
     stage.window.show_page("run")
     QTest.qWait(1500)
     camera.both("run-2560x1440")
     stage.window.resize(1440, 900)
-    camera.pages()
+    _pages(stage, camera)
     stage.window.close()
     stage.wait(lambda: stage.window.closing.dialog is not None, "the question")
     QTest.qWait(300)
@@ -110,28 +68,26 @@ def _all(folder: Path, home: Path) -> int:
     dialog.grab().save(str(folder / "closing-dark.png"))
     dialog.buttons["cancel"].click()
     stage.close(leave_running=True)
-    again = subprocess.run(
-        [sys.executable, "-m", "tests.tools.shots", "--scaled", str(folder)],
-        env=os.environ | {"QT_SCALE_FACTOR": "1.5"},
-        check=False,
-    )
-    if again.returncode:
-        return again.returncode
-    return _failed(folder, home)
+    if code := scaled():
+        return code
+    _second(home)
+    _failed(folder, home)
+    _history(folder, home)
+    return 0
 
 
-def _scaled(folder: Path) -> int:
+def take_scaled(folder: Path) -> int:
     """The same window at 1.5 times the size; takes over the engine that runs, and ends it."""
     application()
     stage = Stage(folder)
-    camera = Photographer(stage, folder, "-1.5x")
+    camera = Camera(stage.window, folder, "-1.5x")
     stage.open()
     stage.wait_for(RunState.READY)
     _load(stage, 20.0)
     _show_span(stage)
     _work_on(stage)
     camera.both("run")
-    camera.pages()
+    _pages(stage, camera)
     stage.bridge.call(stage.window, stage.bridge.desk.change_settings(on_close="ask"))
     stage.wait(lambda: stage.bridge.desk.settings.on_close == "ask", "the setting")
     stage.close()
@@ -139,7 +95,39 @@ def _scaled(folder: Path) -> int:
     return 0
 
 
-def _failed(folder: Path, home: Path) -> int:
+def _second(home: Path) -> None:
+    """Another run, so that the History page has two to lay over each other."""
+    stage = Stage(home, agreed=frozenset({"engine-cpu", "demo"}))
+    stage.open()
+    stage.start(_OTHER_PROFILE)
+    stage.wait_for(RunState.READY, RunState.FAILED)
+    _short_answers(stage)
+    _load(stage, _LOAD_S)
+    stage.close()
+
+
+def _history(folder: Path, home: Path) -> None:
+    """The runs that were recorded, one opened and two compared."""
+    stage = Stage(home)
+    camera = Camera(stage.window, folder)
+    stage.open()
+    stage.window.show_page("history")
+    page = stage.window.page("history")
+    assert isinstance(page, HistoryPane)
+    stage.wait(lambda: page.model.rowCount() >= 3, "the recorded runs")
+    selection = page.list.view.selectionModel()
+    flag = selection.SelectionFlag
+    for row, name in ((2, "history"), (1, "history-two")):
+        selection.setCurrentIndex(page.model.index(row, 0), flag.Select if row == 1 else flag.ClearAndSelect)
+        QTest.qWait(3000)
+        camera.both(name)
+    stage.window.resize(1100, 700)
+    QTest.qWait(1500)
+    camera.both("history-1100x700")
+    stage.close()
+
+
+def _failed(folder: Path, home: Path) -> None:
     """A start that fails for real: a context that the model does not have."""
     profile = Path(os.environ["XDG_CONFIG_HOME"]) / "specdeck" / "profiles" / "too-long.toml"
     profile.parent.mkdir(parents=True, exist_ok=True)
@@ -148,14 +136,30 @@ def _failed(folder: Path, home: Path) -> int:
         "max_model_len = 1000000\n[memory]\nenforce_eager = true\ncpu_kv_cache_gib = 1\n"
     )
     stage = Stage(home)
-    camera = Photographer(stage, folder)
+    camera = Camera(stage.window, folder)
     stage.open()
     stage.start("too-long")
     stage.wait_for(RunState.FAILED)
     QTest.qWait(1200)
     camera.both("failed")
     stage.close()
-    return 0
+
+
+def _pages(stage: Stage, camera: Camera) -> None:
+    """Grab every page but Run."""
+    for key in _PAGES:
+        _page(stage, camera, key)
+    stage.window.show_page("run")
+
+
+def _page(stage: Stage, camera: Camera, key: str, suffix: str = "") -> None:
+    """Grab one page once it shows what it has."""
+    stage.window.show_page(key)
+    page = stage.window.page(key)
+    if isinstance(page, ProfilesPane):
+        stage.wait(lambda: page.current != "", "the form")
+    QTest.qWait(2500)
+    camera.both(f"{key}{suffix}")
 
 
 def _short_answers(stage: Stage) -> None:
@@ -191,7 +195,3 @@ def _work_on(stage: Stage) -> None:
     for _ in range(2):
         threading.Thread(target=chat, args=(run.url, run.model, _PROMPT, 400), daemon=True).start()
     stage.live(4)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
