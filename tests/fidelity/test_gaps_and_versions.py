@@ -1,6 +1,7 @@
 """Several engines, restarts, silence, the metric names of each version, and the recorded run: what the window draws."""
 
 import csv
+import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,7 +93,7 @@ def test_several_engines_a_restart_and_silence(made: Stand) -> None:
         assert sum(1 for value in values if not math.isnan(value) and value > 0) == 2
 
     # Silence: a gap in the lines, dashes in the status bar, and nothing is 0.
-    n_known = sum(not math.isnan(value) for value in drawn(made, "tokens", 0, RATES[0])[1])
+    n_gaps = gaps(drawn(made, "tokens", 0, RATES[0])[1])
     made.serve(third, metrics="503")
     made.panel.wait(lambda: status.tokens.text() == UNKNOWN)
     made.next_readings(3)
@@ -102,10 +103,13 @@ def test_several_engines_a_restart_and_silence(made: Stand) -> None:
     made.serve(third, metrics="ok")
     made.panel.wait(lambda: status.tokens.text() != UNKNOWN)
     made.next_readings(3)
-    _, values = drawn(made, "tokens", 0, RATES[0])
+    made.panel.wait(lambda: gaps(drawn(made, "tokens", 0, RATES[0])[1]) == n_gaps + 1)
+
+
+def gaps(values: list[float]) -> int:
+    """How often a line breaks between two of its values."""
     known = [number for number, value in enumerate(values) if not math.isnan(value)]
-    assert len(known) > n_known, "it goes on"
-    assert any(math.isnan(value) for value in values[known[n_known - 1] : known[n_known]]), "the silence is a gap"
+    return sum(later - earlier > 1 for earlier, later in itertools.pairwise(known))
 
 
 def test_names_of_each_version_and_the_recorded_run(made: Stand, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ HEADLINES = {
     ("run", "gpu_memory"): "56.8 of 80.0 GiB on GPU 0, the fullest",
     ("run", "bandwidth"): "1,550 GB/s per GPU, mean of 2 GPUs, 46 % of peak",
     ("run", "cache"): "25.0 % , 2 running, 1 waiting",
-    ("gpus", "gpu_memory"): "87.5 GiB used, 2 GPUs together, of 160.0 GiB",
+    ("gpus", "gpu_memory"): "87.5 GiB used of 160.0 GiB, 2 GPUs together",
     ("gpus", "gpu_bandwidth"): "1,550 GB/s per GPU, mean of 2 GPUs, 46 % of peak",
     ("gpus", "gpu_busy"): "55 % of the time a kernel ran, mean of 2 GPUs",
     ("gpus", "gpu_activity"): "70 % SM activity, mean of 2 GPUs",
@@ -158,6 +158,8 @@ def check(made: Stand, card: ChartCard, view: int, name: str, spanning: Reading)
     if gpu:
         truth = OF_GPU[figure](next(number for number in range(len(GPUS)) if uuid(number) == gpu))
         assert values[-1] == pytest.approx(truth, rel=2e-3), at
+        ways = {"rx": "In", "tx": "Out"}
+        assert card.views[view].label == ways.get(figure.split("_")[1], card.views[view].label), at
     elif figure in OF_STEP:
         assert spanning.engine is not None
         assert spanning.engine.interval_s is not None
