@@ -28,12 +28,15 @@ def handled(on_signal: Callable[[], object]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def raised() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into KeyboardInterrupt, so that blocking work cleans up as it does after Ctrl-C."""
+    """Turn each of these signals into KeyboardInterrupt, so that blocking work cleans up as it does after Ctrl-C.
+
+    SIGINT too: a shell script starts what it puts into the background with that one ignored.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if not _is_ignored_hangup(number)]
+    numbers = [number for number in ENDING if not _is_ignored_hangup(number)]
     before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
