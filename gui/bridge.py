@@ -42,8 +42,8 @@ class Bridge(QObject):
     Attributes:
         desk: what the window works at; its methods are coroutines for `call`.
         history: every reading so far, for charts.
-        run: the newest view of the run, `chat` of the conversation, `gpus` the newest snapshot of the GPUs (None before
-            the first one): for pages that are made later.
+        run: the newest view of the run, `chat` of the conversation, `reading` the newest reading and `gpus` the newest
+            snapshot of the GPUs (None before the first one): for pages that are made later.
         marks: what happened lately, for time axes.
 
     Signals:
@@ -70,6 +70,7 @@ class Bridge(QObject):
         self.history = History(interval_s=self.desk.settings.sample_interval_s)
         self.run = RunView()
         self.chat = ChatView()
+        self.reading: Reading | None = None
         self.gpus: GpuSnapshot | None = None
         self.marks: deque[Mark] = deque(maxlen=_MOST_MARKS)
         self._activity_wanted_by: set[str] = set()
@@ -228,6 +229,8 @@ class Bridge(QObject):
     def _hand_on(self, item: "Event | Callable[[], None]") -> None:
         match item:
             case Reading():
+                self.reading = item
+                self.history.expect_every(self.desk.settings.sample_interval_s)
                 self.history.append_host(item.host)
                 if item.engine is not None:
                     self.history.append(item.engine)

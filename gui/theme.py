@@ -69,6 +69,7 @@ LIGHT = Tokens(
 )
 
 
+@lru_cache(maxsize=256)
 def mix(first: str, second: str, share: float) -> str:
     """Return `first` with `share` (0..1) of `second`: a tint that needs no transparency."""
     a, b = QColor(first), QColor(second)

@@ -216,16 +216,18 @@ class Traffic:
         )
         known = models.calibration if models else None
         tensor = _mean(gpu.tensor_ratio for gpu in gpus)
+        is_measured_peak = False
         if on_cpu and models is not None:
             rates = known.device(_CPU) if known else None
             traffic = None if traffic is None else traffic * models.workers
-            peak = rates.attainable_bytes_per_s if rates else None
+            peak, is_measured_peak = rates.attainable_bytes_per_s if rates else None, True
         else:
             infos = [gpu for gpu in snapshot.gpus if gpu.uuid in {one.uuid for one in gpus}] if snapshot else []
             peak = _mean(gpu.peak_bytes_per_s for gpu in infos)
             measured_peaks = [known.device(gpu.uuid) for gpu in infos] if known else []
             if peak is None and measured_peaks and None not in measured_peaks:
                 peak = fmean(one.attainable_bytes_per_s for one in measured_peaks if one)
+                is_measured_peak = True
         drafted = (sample.draft_tokens or 0.0) / sample.drafts if sample.drafts else 0.0
         running = sample.requests_running
         return Load(
@@ -237,6 +239,7 @@ class Traffic:
             compute_ratio=tensor,
             tokens_per_step=None if running is None else running / n_engines * (1 + drafted),
             is_gpu=not on_cpu,
+            is_measured_peak=is_measured_peak,
         )
 
 

@@ -27,6 +27,7 @@ class Load:
         compute_ratio: share of the arithmetic that it can do, 0..1.
         tokens_per_step: tokens that one step works on: requests x (drafted tokens + 1).
         is_gpu: False for an engine on the CPU, where few tokens fill the cores already.
+        is_measured_peak: `peak_bytes_per_s` is what the calibration attained, a little less than the peak.
     """
 
     steps_per_s: float | None
@@ -37,6 +38,7 @@ class Load:
     compute_ratio: float | None = None
     tokens_per_step: float | None = None
     is_gpu: bool = True
+    is_measured_peak: bool = False
 
 
 def judge(load: Load) -> Verdict:
@@ -46,26 +48,29 @@ def judge(load: Load) -> Verdict:
     if load.bytes_per_s is None:
         return Verdict(Bound.UNKNOWN, "The memory traffic of a step is not known.")
     if load.peak_bytes_per_s is None:
-        what = "this GPU" if load.is_gpu else "this machine"
-        how = "Enter it on the GPUs page or run" if load.is_gpu else "Run"
-        return Verdict(Bound.UNKNOWN, f"The peak bandwidth of {what} is not known. {how} the calibration.")
+        how = "Enter it on the GPUs page, or run" if load.is_gpu else "Run"
+        return Verdict(Bound.UNKNOWN, f"Peak bandwidth not known. {how} the calibration.")
     share = load.bytes_per_s / load.peak_bytes_per_s
-    memory = f"memory {share:.0%} of peak ({load.source})"
+    memory = f"memory {_percent(share)} of {'the attainable' if load.is_measured_peak else 'peak'} ({load.source})"
     if share >= _BANDWIDTH_BOUND:
         return Verdict(Bound.BANDWIDTH, f"{memory}: a step waits for its weights, so more tokens a step pay.")
     if load.compute_ratio is not None and load.compute_ratio >= _COMPUTE_BOUND:
         return Verdict(
             Bound.COMPUTE,
-            f"arithmetic {load.compute_ratio:.0%} busy, {memory}: more draft tokens or requests cost time.",
+            f"arithmetic {_percent(load.compute_ratio)} busy, {memory}: more draft tokens or requests cost time.",
         )
     if load.busy_ratio is not None and load.busy_ratio < _WAITS_FOR_HOST:
-        return Verdict(Bound.HOST, f"kernels run {load.busy_ratio:.0%} of the time, {memory}: {_HOST_WORDS}")
+        return Verdict(Bound.HOST, f"kernels run {_percent(load.busy_ratio)} of the time, {memory}: {_HOST_WORDS}")
     few_tokens = load.is_gpu and load.tokens_per_step is not None and load.tokens_per_step < _FEW_TOKENS
     if load.compute_ratio is not None:
-        return Verdict(Bound.HOST, f"{memory}, arithmetic {load.compute_ratio:.0%} busy: {_HOST_WORDS}")
+        return Verdict(Bound.HOST, f"{memory}, arithmetic {_percent(load.compute_ratio)} busy: {_HOST_WORDS}")
     if few_tokens:
         return Verdict(Bound.HOST, f"{memory}, {load.tokens_per_step:.0f} tokens a step: {_HOST_WORDS}")
     return Verdict(Bound.UNKNOWN, f"{memory}; how busy the arithmetic is, is not known.")
 
 
 _HOST_WORDS = "launches, the CPU or all-reduce hold the steps back."
+
+
+def _percent(ratio: float) -> str:
+    return f"{ratio * 100:.0f} %"

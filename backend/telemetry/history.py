@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from backend.curves import EACH_S, RECENT_S, Curve, Floats, Readings, Stretch
 from backend.events import HostSample, RunState, Sample
-from backend.hardware import GPU_FIGURES, THROTTLED, GpuSnapshot, gpu_series
+from backend.hardware import GPU_FIGURES, GPU_SIGN, THROTTLED, GpuSnapshot, gpu_series
 
 # What a chart can show; positions of acceptance come as "acceptance_position_0" and so on.
 ENGINE_SERIES = tuple(
@@ -37,6 +37,7 @@ class _Rows:
         self._times = np.full(capacity, np.nan)
         self._values = np.full((n_columns, capacity), np.nan)
         self._count = 0
+        self._order: tuple[npt.NDArray[np.intp], Floats] | None = None  # slots and their times, oldest first
 
     def append(self, t: float, row: Floats, gap_since: float | None) -> None:
         if gap_since is not None:
@@ -45,10 +46,10 @@ class _Rows:
 
     def stretch(self, column: int, t: float) -> Stretch | None:
         """Return the reading nearest to `t`."""
-        order = _oldest_first(self._count, self._capacity)
+        order, times = self._in_order()
         if not order.size:
             return None
-        slot = order[np.argmin(np.abs(self._times[order] - t))]
+        slot = order[np.argmin(np.abs(times - t))]
         value, at = float(self._values[column, slot]), float(self._times[slot])
         return None if math.isnan(value) else Stretch(at, at, value, value, value)
 
@@ -57,23 +58,29 @@ class _Rows:
         self._times[slot] = t
         self._values[:, slot] = row
         self._count += 1
+        self._order = None
 
-    def add_column(self) -> None:
-        self._values = np.vstack([self._values, np.full(self._capacity, np.nan)])
+    def _in_order(self) -> tuple[npt.NDArray[np.intp], Floats]:
+        """Slots and times of the rows, oldest first; worked out once for all series that are asked for."""
+        if self._order is None:
+            slots = _oldest_first(self._count, self._capacity)
+            self._order = slots, self._times[slots]
+        return self._order
+
+    def add_columns(self, count: int) -> None:
+        self._values = np.vstack([self._values, np.full((count, self._capacity), np.nan)])
 
     def reach(self, start: float) -> bool:
         """Whether nothing since `start` was overwritten."""
         return self._count <= self._capacity or bool(self._times[self._count % self._capacity] <= start)
 
     def curve(self, column: int, start: float, end: float) -> Curve:
-        order = _oldest_first(self._count, self._capacity)
-        times = self._times[order]
-        order = order[(times >= start) & (times <= end)]
-        return Curve(self._times[order], self._values[column, order])
+        order, times = self._in_order()
+        inside = slice(int(np.searchsorted(times, start)), int(np.searchsorted(times, end, side="right")))
+        return Curve(times[inside], self._values[column, order[inside]])
 
     def readings(self, names: Sequence[str], columns: Sequence[int], start: float, end: float) -> Readings:
-        order = _oldest_first(self._count, self._capacity)
-        times = self._times[order]
+        order, times = self._in_order()
         begin = start if self.reach(start) else float(times[0])
         inside = (times > begin) & (times <= end)
         values = self._values[np.asarray(columns)[:, np.newaxis], order[inside]]
@@ -118,11 +125,11 @@ class _Buckets:
         self._sums[:, :, slot] = 0
         self._count += 1
 
-    def add_column(self) -> None:
-        added = np.full((4, 1, self._capacity), np.nan)
+    def add_columns(self, count: int) -> None:
+        added = np.full((4, count, self._capacity), np.nan)
         added[2:] = self._numbers * self._width_s
         self._extremes = np.concatenate([self._extremes, added], axis=1)
-        self._sums = np.concatenate([self._sums, np.zeros((2, 1, self._capacity))], axis=1)
+        self._sums = np.concatenate([self._sums, np.zeros((2, count, self._capacity))], axis=1)
 
     def stretch(self, column: int, t: float) -> Stretch | None:
         """Return the bucket in which `t` lies, None if it is not kept or has no value."""
@@ -171,11 +178,12 @@ class Track:
             names: series known from the start.
             n_rows: readings to keep one by one, > 0.
             levels: seconds a bucket and seconds to keep, finest first.
-            gap_s: a reading that comes later than this after the one before leaves a gap between the two.
+            gap_s: a reading that comes later than this after the one before leaves a gap between the two; may be set
+                to something else at any time.
         """
         self._columns = {name: number for number, name in enumerate(names, start=1)}  # column 0 stays unknown
         self._shape = n_rows, tuple(levels)
-        self._gap_s = gap_s
+        self.gap_s = gap_s
         self._clear()
 
     def _clear(self) -> None:
@@ -191,21 +199,26 @@ class Track:
         """Every series, in order of appearance."""
         return tuple(self._columns)
 
+    @property
+    def newest_t(self) -> float | None:
+        """Unix time of the newest row, None without any."""
+        return self._newest_t
+
     def append(self, t: float, values: Mapping[str, float | None]) -> None:
         """Add a row at Unix time `t`; None is a gap. A clock that is set back far starts everything anew."""
         gap_since: float | None = None
         if self._newest_t is not None:
-            if t < self._newest_t - self._gap_s:
+            if t < self._newest_t - self.gap_s:
                 self._clear()
-            elif t - self._newest_t > self._gap_s:
+            elif t - self._newest_t > self.gap_s:
                 gap_since = self._newest_t
             t = t if self._newest_t is None else max(t, self._newest_t)
         self._newest_t = t
-        for name, value in values.items():
-            if value is not None and name not in self._columns:
-                self._columns[name] = len(self._columns) + 1
-                for level in self._levels:
-                    level.add_column()
+        new = [name for name, value in values.items() if value is not None and name not in self._columns]
+        if new:  # all in one go: the first reading of eight GPUs brings two hundred
+            self._columns |= {name: number for number, name in enumerate(new, start=len(self._columns) + 1)}
+            for level in self._levels:
+                level.add_columns(len(new))
         row = np.full(len(self._columns) + 1, np.nan)
         for name, value in values.items():
             if value is not None:
@@ -246,6 +259,7 @@ class History:
         """Make room for readings that come every `interval_s` seconds; other paces are fine too."""
         n_rows = max(1, min(round(EACH_S / interval_s), MAX_POINTS))
         gap_s = longest_pause_s(interval_s)
+        self._interval_s = self._gpu_interval_s = interval_s
         self._recent = RecentAcceptance()
         self._engine = Track((*ENGINE_SERIES, RECENT_ACCEPTANCE), n_rows=n_rows, levels=LEVELS, gap_s=gap_s)
         self._host = Track(HOST_SERIES, n_rows=n_rows, levels=LEVELS, gap_s=gap_s)
@@ -256,6 +270,11 @@ class History:
         """The series of acceptance by position that ever had a value."""
         return tuple(name for name in self._engine.names if name.startswith(POSITION_SERIES))
 
+    def expect_every(self, interval_s: float) -> None:
+        """Take readings that come every `interval_s` seconds from now on for readings without a gap."""
+        self._interval_s = interval_s
+        self._engine.gap_s = self._host.gap_s = longest_pause_s(interval_s)
+
     def append(self, sample: Sample) -> None:
         """Add what an engine showed."""
         self._engine.append(sample.t, engine_values(sample, self._recent))
@@ -265,7 +284,14 @@ class History:
         self._host.append(sample.t, host_values(sample))
 
     def append_gpus(self, snapshot: GpuSnapshot) -> None:
-        """Add what the GPUs showed; a GPU that is not read, or a stale snapshot, is a gap."""
+        """Add what the GPUs showed; a GPU that is not read, or a stale snapshot, is a gap.
+
+        GPUs may be read less often than everything else: the same snapshot comes again then, and counts once.
+        """
+        if snapshot.t == self._gpus.newest_t:
+            return
+        before_s, self._gpu_interval_s = self._gpu_interval_s, max(self._interval_s, snapshot.interval_s)
+        self._gpus.gap_s = longest_pause_s(max(before_s, self._gpu_interval_s))
         values = {} if snapshot.stale else gpu_values(snapshot)
         self._gpus.append(snapshot.t, values)
 
@@ -287,7 +313,7 @@ class History:
         return self._track(name).stretch(name, t, seconds=seconds, until=until)
 
     def _track(self, name: str) -> Track:
-        return self._host if name in HOST_SERIES else self._gpus if "/" in name else self._engine
+        return self._host if name in HOST_SERIES else self._gpus if GPU_SIGN in name else self._engine
 
     def readings(self, names: Sequence[str], *, seconds: float, until: float | None = None) -> Readings:
         """Return what the readings of an engine say, one by one: for sums, which extremes of buckets cannot give.

@@ -43,6 +43,7 @@ _SECTIONS = (
 # What the GPUs' performance counters are read for.
 _MEASURED_CARDS = ("gpu_bandwidth", "gpu_activity")
 _NVLINK_CARD = "gpu_nvlink"
+_ABSENT_TITLE = "No NVIDIA GPU is seen"
 
 
 class GpusPane(QWidget):
@@ -66,7 +67,7 @@ class GpusPane(QWidget):
         )
         self.processes = GpuProcessTable(self)
         self.hardware = GpuHardware(self)
-        self.absent = MessageCard("gpus", "No NVIDIA GPU is seen", "", self)
+        self.absent = MessageCard("gpus", "", "", self)
         self._lay_out()
         self._charts = LiveCharts("gpus", store, self.bar, self.grid, now=self._moment)
         self._charts.shown_changed.connect(self._tell_activity)
@@ -139,8 +140,13 @@ class GpusPane(QWidget):
     def _is_seen(self) -> bool:
         return self.isVisible() and not self.window().isMinimized()
 
-    def _picked(self, _moment: Moment) -> tuple[GpuInfo, ...]:
-        return self.table.picked(self._snapshot)
+    @property
+    def _now(self) -> float:
+        """Unix time of the newest reading, 0 before the first."""
+        return self._newest.host.t if self._newest.host is not None else 0.0
+
+    def _picked(self, moment: Moment) -> tuple[GpuInfo, ...]:
+        return self.table.picked(moment.gpus)  # while paused, not of what is here by now
 
     def _moment(self) -> Moment | None:
         return self._newest.moment(self._charts.span_s)
@@ -169,15 +175,14 @@ class GpusPane(QWidget):
             widget.setVisible(has_gpus)
         self.absent.setVisible(not has_gpus)
         if words != self.absent.words.text():
-            self.absent.words.setText(words)
+            self.absent.show_message(_ABSENT_TITLE if snapshot is not None else "GPUs", words)
         if not has_gpus or snapshot is None:
             self.grid.leave_out(self._gpu_keys)
             self._show_section(_CHARTS)
             return
         has_nvlink = any(gpu.nvlinks for gpu in snapshot.gpus)
         self.grid.leave_out(self._other_keys | (frozenset() if has_nvlink else {_NVLINK_CARD}))
-        now = self._newest.host.t if self._newest.host is not None else snapshot.t
-        self.table.show_snapshot(snapshot, now)
+        self.table.show_snapshot(snapshot, self._now)
         height = self.table.height_for(min(len(self.table.rows.rows), MOST_ROWS))
         if height != self.table.height():
             self.table.setFixedHeight(height)
@@ -185,13 +190,13 @@ class GpusPane(QWidget):
         self._show_picked(snapshot)
 
     def _show_note(self, snapshot: GpuSnapshot) -> None:
-        """Say which driver tells this, and what reading it costs."""
+        """Say which driver tells this and what reading it costs, or what is wrong with it."""
         count = len([gpu for gpu in snapshot.gpus if not gpu.parent_uuid])
         title = "1 GPU" if count == 1 else f"{count} GPUs"
         if title != self.title.text():
             self.title.setText(title)
         parts = (snapshot.note, gpu_words.driver_words(snapshot), gpu_words.sampler_words(snapshot))
-        note = "  \N{MIDDLE DOT}  ".join(filter(None, parts))
+        note = gpu_words.trouble_words(snapshot, self._now) or "  \N{MIDDLE DOT}  ".join(filter(None, parts))
         if note != self.note.text:
             self.note.show_text(note)
 
@@ -199,7 +204,7 @@ class GpusPane(QWidget):
         """Show processes or hardware, and say of which GPUs the page tells."""
         picked = self.table.picked(snapshot)
         if self.stack.currentIndex() == _PROCESSES:
-            self.processes.show_snapshot(snapshot, picked)
+            self.processes.show_snapshot(snapshot, picked, self._now)
         elif self.stack.currentIndex() == _HARDWARE:
             self.hardware.show_snapshot(snapshot)
         label = gpu_words.label(picked[0], snapshot.gpus)
@@ -217,12 +222,11 @@ class GpusPane(QWidget):
     def _on_chosen(self, _key: str) -> None:
         if self._snapshot is not None and self._is_seen:
             self._show_picked(self._snapshot)
-            self._charts.draw()
+            self._charts.draw_again()  # also what is held
 
     def _on_section(self, number: int) -> None:
         self._show_section(number)
-        if number == _HARDWARE:
-            self._bridge.call(self, self._bridge.desk.settings_view(), done=self._show_settings)
+        self._look_up_peaks()
         if self._snapshot is not None and self._snapshot.gpus:
             self._show_picked(self._snapshot)
         self._charts.draw_again()
@@ -234,6 +238,11 @@ class GpusPane(QWidget):
         self.stack.setCurrentIndex(number)
         self.bar.setVisible(number == _CHARTS)
         self._tell_activity()
+
+    def _look_up_peaks(self) -> None:
+        """Show what was entered, perhaps on the Settings page or in a terminal."""
+        if self.stack.currentIndex() == _HARDWARE:
+            self._bridge.call(self, self._bridge.desk.settings_view(), done=self._show_settings)
 
     def _show_settings(self, view: SettingsView) -> None:
         peaks = self.hardware.peaks
@@ -256,6 +265,7 @@ class GpusPane(QWidget):
         """Catch up with what came while nobody looked."""
         super().showEvent(event)
         self._show_snapshot()
+        self._look_up_peaks()
         self._charts.draw_again()
         self._tell_activity()
 

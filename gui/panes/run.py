@@ -21,12 +21,13 @@ from gui.widgets import figures, pooled_acceptance, speculation_advice
 from gui.widgets.card import Moment
 from gui.widgets.card_grid import CardGrid
 from gui.widgets.failure_view import FailureView
-from gui.widgets.gpu_run_cards import BandwidthCard, GpuMemoryCard, live_cards
+from gui.widgets.gpu_run_cards import ESTIMATED_SERIES, BandwidthCard, GpuMemoryCard, live_cards
 from gui.widgets.live_charts import LiveCharts, NewestReading
 from gui.widgets.notice_bar import NoticeBar
 from gui.widgets.run_cards import PER_REQUEST
 from gui.widgets.span_bar import SPANS_S, SpanBar
 from gui.widgets.startup_timeline import StartupTimeline
+from gui.widgets.stored import stored_int
 
 _SPACING = 12
 _CHAT_SHARE = 0.27
@@ -114,7 +115,7 @@ class RunPane(QWidget):
 
     def _on_run_changed(self, view: RunView) -> None:
         before, self._run = self._run, view
-        if view.run_id != before.run_id:
+        if before.run_id and view.run_id != before.run_id:
             self._newest.sample = None
         if view.state is not RunState.UNRESPONSIVE:
             self._silent_since = None
@@ -159,7 +160,7 @@ class RunPane(QWidget):
 
     def _hold(self, moment: Moment) -> Moment:
         """Return a moment with the readings it rests on: those are not kept for long, and of another run soon."""
-        names = (*pooled_acceptance.NAMES, *self._positions(), *PER_REQUEST)
+        names = (*pooled_acceptance.NAMES, *self._positions(), *PER_REQUEST, ESTIMATED_SERIES)
         return replace(moment, read_each=self._bridge.run_readings(names, EACH_S, moment.now).part)
 
     def _positions(self) -> Sequence[str]:
@@ -277,10 +278,6 @@ class RunPane(QWidget):
     def _on_splitter_moved(self) -> None:
         self._store.setValue("run/chat_width", self._splitter.sizes()[1])
 
-    def _stored_int(self, key: str) -> int | None:
-        text = str(self._store.value(key, ""))
-        return int(text) if text.isdecimal() else None
-
     # ---- size and sight --------------------------------------------------------------------------------------
 
     def sizeHint(self) -> QSize:
@@ -293,7 +290,7 @@ class RunPane(QWidget):
         if self._splitter.count() > 1:
             least, most = _CHAT_WIDTHS
             share = min(max(round(self.width() * _CHAT_SHARE), least), most)
-            chat = min(self._stored_int("run/chat_width") or share, self.width() // 2)
+            chat = min(stored_int(self._store, "run/chat_width") or share, self.width() // 2)
             self._splitter.setSizes([self.width() - chat - _SPACING, chat])
 
     def showEvent(self, event: QShowEvent) -> None:

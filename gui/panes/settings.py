@@ -9,7 +9,7 @@ from PySide6.QtCore import Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices, QShowEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QScrollArea, QVBoxLayout, QWidget
 
-from backend.desk.types import EngineEntry, JobProgress, Question, RunView, SettingsView
+from backend.desk.types import EngineEntry, JobProgress, Question, Reading, RunView, SettingsView
 from backend.errors import UserError
 from gui.bridge import Bridge
 from gui.panes.settings_calibration import CalibrationCard
@@ -23,6 +23,7 @@ from gui.widgets.gpu_peaks import GpuPeaks
 from gui.widgets.install_panel import InstallPanel
 from gui.widgets.setting_cards import setting_cards
 from gui.widgets.setting_rows import FolderRow, SettingCard, SettingRow
+from gui.widgets.words_label import words_label
 
 _WIDTH_PX = 860
 _GAP_PX = 12  # between the column and its scroll bar
@@ -65,6 +66,7 @@ class SettingsPane(QWidget):
         self._was_live = bridge.run.is_live
         bridge.job_progressed.connect(self._on_progress)
         bridge.run_changed.connect(self._on_run_changed)
+        bridge.sampled.connect(self._on_sampled)
         theme.changed.connect(self._paint)
         self._paint()
 
@@ -108,11 +110,7 @@ class SettingsPane(QWidget):
         card.head.addWidget(self.add_button)
         self.install = InstallPanel()
         self.add = AddEnginePanel()
-        self.problem = QLabel()
-        self.problem.setProperty("role", "bad")
-        self.problem.setWordWrap(True)
-        self.problem.setTextFormat(Qt.TextFormat.PlainText)
-        self.problem.setAccessibleName("Problem with an engine")
+        self.problem = words_label("bad", "Problem with an engine")
         self.problem.hide()
         self.engines = EngineList()
         for widget in (self.install, self.add, self.problem, self.engines):
@@ -145,11 +143,18 @@ class SettingsPane(QWidget):
         super().showEvent(event)
         self._refresh_engines()
         self.calibration.refresh()
+        self._show_gpus()
+        if not self._saving:
+            self._bridge.call(self, self._bridge.desk.settings_view(), done=self._show_settings)
+
+    def _on_sampled(self, _reading: Reading) -> None:
+        if self.isVisible():  # a peak that was entered is in use from the next reading on
+            self._show_gpus()
+
+    def _show_gpus(self) -> None:
         peaks = self.rows[PEAKS]
         assert isinstance(peaks, GpuPeaks)
         peaks.show_gpus(self._bridge.gpus.gpus if self._bridge.gpus is not None else ())
-        if not self._saving:
-            self._bridge.call(self, self._bridge.desk.settings_view(), done=self._show_settings)
 
     def _on_run_changed(self, run: RunView) -> None:
         if run.is_live != self._was_live:  # an engine that runs cannot be removed

@@ -12,6 +12,7 @@ from gui.widgets import figures
 from gui.widgets.elided_label import ElidedLabel
 from gui.widgets.gpu_words import short_uuid
 from gui.widgets.setting_rows import SettingCard
+from gui.widgets.words_label import words_label
 
 _MEASURE_TIP = "Measure memory, matrix products and what is between the GPUs: half a minute, longer with many GPUs"
 _RUNNING_TIP = "Stop the engine first: it would disturb the measurement."
@@ -47,18 +48,18 @@ class CalibrationPanel(SettingCard):
         self.cancel.hide()
         self.head.addWidget(self.cancel)
         self.head.addWidget(self.measure)
-        self._problem = _words("bad", "Problem with the measurement")
-        self._step = _words("muted", "Step of the measurement")
+        self._problem = words_label("bad", "Problem with the measurement")
+        self._step = words_label("muted", "Step of the measurement")
         self._bar = QProgressBar()
         self._bar.setTextVisible(False)
         self._bar.setAccessibleName("Progress of the measurement")
         self._bar.setToolTip("Progress of the whole measurement")
-        self._empty = _words("muted", "No result yet")
+        self._empty = words_label("muted", "No result yet")
         self._empty.setText("Not measured yet. Stop the engine, press Measure, and leave the machine alone meanwhile.")
         self._results = QVBoxLayout()
         self._results.setSpacing(8)
-        self._remark = _words("warn", "What could not be measured")
-        self._age = _words("note", "When and with what it was measured")
+        self._remark = words_label("warn", "What could not be measured")
+        self._age = words_label("note", "When and with what it was measured")
         for widget in (self._problem, self._step, self._bar, self._empty):
             self.body.addWidget(widget)
         self.body.addLayout(self._results)
@@ -259,13 +260,3 @@ def _age(seconds: float) -> str:
         if count >= 1:
             return f"{count:,} {word}{'s' if word == 'day' and count > 1 else ''} ago"
     return "just now"
-
-
-def _words(role: str, name: str) -> QLabel:
-    label = QLabel()
-    label.setProperty("role", role)
-    label.setAccessibleName(name)
-    label.setWordWrap(True)
-    label.setTextFormat(Qt.TextFormat.PlainText)
-    label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-    return label

@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from backend.curves import Curve, Readings
+from backend.curves import Curve, Readings, Stretch
 from backend.events import HostSample, Mark, RunState, Sample, Verdict
 from backend.hardware import GPU_SIGN, GpuSnapshot
 from gui.theme import RADIUS_PX, icon, theme
@@ -30,6 +30,8 @@ Read = Callable[[str, float, float], Curve]
 """Gives a series: (name, seconds, until) -> its curve."""
 ReadEach = Callable[[Sequence[str], float, float], Readings]
 """Gives readings: (names, seconds, until) -> those of the run that is shown."""
+Around = Callable[[str, float, float, float], Stretch | None]
+"""Gives a series at a time: (name, t, seconds, until) -> what is known there of its curve, None without a value."""
 LEAST_WIDTH = 272
 LEAST_HEIGHT = 224
 _ICON_PX = 14
@@ -65,6 +67,7 @@ class Moment:
         now: Unix time of the right end of every plot: that of the newest reading, or where the stretch ends.
         span_s: seconds shown.
         read: where curves come from, and `read_each` the readings of this run.
+        around: what a curve knows at a time; None where it is made of nothing but readings.
         state: state of the run.
         sample: newest reading of the engine, None while none is read.
         host: newest reading of the machine.
@@ -91,6 +94,7 @@ class Moment:
     marks: Sequence[Mark] = ()
     past: Past | None = None
     other: "Moment | None" = None
+    around: Around | None = None
 
     def value(self, name: str) -> float | None:
         """Return the value that stands for a series: the newest one, of a run of the past the mean over the span."""
@@ -131,6 +135,30 @@ class Moment:
         times, values = self.read(name, self.span_s, self.now)
         known = np.flatnonzero(np.isfinite(values))
         return (float(times[known[-1]]), float(values[known[-1]])) if known.size else None
+
+    def at(self, name: str, x: float) -> Stretch | None:
+        """Return what is known of a series `x` seconds before the right end (negative), None in a gap.
+
+        That is a reading, or in a long span what some seconds had in common. Of these the mean stands for all: the
+        extremes of several series belong to different moments, and do not add up.
+        """
+        t = self.now + x
+        found: Stretch | None = None
+        if self.around is not None:
+            found = self.around(name, t, self.span_s, self.now)
+        else:
+            times, values = self.read(name, self.span_s, self.now)
+            near = int(np.argmin(np.abs(times - t))) if times.size else 0
+            if times.size and np.isfinite(values[near]):
+                then, value = float(times[near]), float(values[near])
+                found = Stretch(then, then, value, value, value)
+        far_s = max(_NEWEST_S, self.span_s / 100)
+        return found if found is not None and found.begin - far_s <= t <= found.end + far_s else None
+
+    def mean_at(self, name: str, x: float) -> float | None:
+        """Return the value that stands for a series there."""
+        found = self.at(name, x)
+        return None if found is None else found.mean
 
     def placed_marks(self) -> list[tuple[float, Mark]]:
         """Return the marks within the span, each with its seconds before the right end as a negative number."""
@@ -271,6 +299,8 @@ class Card(QFrame):
         if moment.past is not None:
             self._source_words = f"mean, {source.word}"
             self._source_tip = f"{source.sentence}. {MEAN_WORDS}"
+        elif source.of_gpus and moment.gpus is not None:
+            self._source_tip = f"{source.sentence}. Read every {moment.gpus.interval_s:.3g} s."
         else:
             interval_s = figures.number(moment.interval_s, 1)
             self._source_tip = f"{source.sentence}. The newest reading tells of {interval_s} s."
@@ -285,13 +315,16 @@ class Card(QFrame):
         if self._body.currentIndex() != int(bool(words)):
             self._body.setCurrentIndex(int(bool(words)))
 
-    def _show_source(self, moment: Moment, happened: str = "") -> None:
-        """Say where the values come from, or from when they are and what happened then."""
+    def _show_source(self, moment: Moment, names: Sequence[str], happened: str = "") -> None:
+        """Say where the values come from, or from when those of the series `names` are and what happened then."""
         if self.cursor_at is None:
             self.source.show_text(self._source_words, tip=self._source_tip)
-        else:
-            when = moment.when(self.cursor_at)
-            self.source.show_text(f"{happened} \N{MIDDLE DOT} {when}" if happened else when, marked=True)
+            return
+        when = moment.when(self.cursor_at)
+        found = next((each for name in names if (each := moment.at(name, self.cursor_at)) is not None), None)
+        if found is not None and found.end > found.begin:
+            when = f"{when}, mean of {figures.span(found.end - found.begin)}"
+        self.source.show_text(f"{happened} \N{MIDDLE DOT} {when}" if happened else when, marked=True)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Move the read-out; Escape takes it away."""

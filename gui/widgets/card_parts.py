@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from PySide6.QtCore import QEvent, QRect, QSize, Qt
@@ -16,13 +17,27 @@ _ENTRY_GAP = 12
 _PERCENT = " %"
 
 
-class PaintedText(QWidget):
+class OnCard(QWidget):
+    """What paints itself on a card: with the ground of the card, or all it stands in would be painted anew below it."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
+        theme.changed.connect(self.update)
+
+    def painter(self) -> QPainter:
+        """Begin to paint."""
+        painter = QPainter(self)
+        painter.fillRect(self.rect(), QColor(theme.tokens.surface))
+        return painter
+
+
+class PaintedText(OnCard):
     """Text that changes every second: painted, since a label makes the whole page lay itself out anew."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        theme.changed.connect(self.update)
 
     def _tell(self, words: str, tip: str = "") -> None:
         """Let assistive technology and the tooltip say it too; `tip` is what the tooltip says instead."""
@@ -34,10 +49,14 @@ class PaintedText(QWidget):
 
 
 class Source(NamedTuple):
-    """Where figures come from: in a word, and in a sentence without its full stop."""
+    """Where figures come from: in a word, and in a sentence without its full stop.
+
+    `of_gpus`: they are read together with all else of the GPUs, at a pace of their own.
+    """
 
     word: str
     sentence: str
+    of_gpus: bool = False
 
 
 class Headline(NamedTuple):
@@ -57,8 +76,8 @@ class FigureLine(PaintedText):
         self.figure = ""
         self.words = ""
         self._short = ""
-        self._figure_font = code_font(FIGURE_PX)
-        self._words_font = text_font(FONT_PX)
+        self._figure_font, self._words_font = code_font(FIGURE_PX), text_font(FONT_PX)
+        self._big, self._small = QFontMetrics(self._figure_font), QFontMetrics(self._words_font)
 
     def show_figure(self, figure: str, words: str, short: str = "", note: str = "") -> None:
         """Show both, as in Headline; an empty figure leaves the words alone."""
@@ -68,12 +87,12 @@ class FigureLine(PaintedText):
 
     def sizeHint(self) -> QSize:
         """As high as the figure, as wide as there is room."""
-        return QSize(120, QFontMetrics(self._figure_font).height())
+        return QSize(120, self._big.height())
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Paint figure and words on one base line."""
-        painter = QPainter(self)
-        big, small = QFontMetrics(self._figure_font), QFontMetrics(self._words_font)
+        painter = self.painter()
+        big, small = self._big, self._small
         base = big.ascent() + (self.height() - big.height()) // 2
         x = 0
         number = self.figure.removesuffix(_PERCENT)
@@ -104,6 +123,7 @@ class SourceLine(PaintedText):
         self.text = ""
         self.is_marked = False
         self._font = text_font(NOTE_PX)
+        self._metrics = QFontMetrics(self._font)
 
     def show_text(self, text: str, *, marked: bool = False, tip: str = "") -> None:
         """Show another text, in the accent's colour when marked; `tip` is what the tooltip says instead."""
@@ -112,14 +132,14 @@ class SourceLine(PaintedText):
 
     def sizeHint(self) -> QSize:
         """One line of small text."""
-        return QSize(40, QFontMetrics(self._font).height())
+        return QSize(40, self._metrics.height())
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Paint the text at the right."""
-        painter = QPainter(self)
+        painter = self.painter()
         painter.setFont(self._font)
         painter.setPen(QColor(theme.tokens.accent if self.is_marked else theme.tokens.muted))
-        text = QFontMetrics(self._font).elidedText(self.text, Qt.TextElideMode.ElideRight, self.width())
+        text = self._metrics.elidedText(self.text, Qt.TextElideMode.ElideRight, self.width())
         painter.drawText(self.rect(), Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, text)
 
 
@@ -128,7 +148,7 @@ class LegendEntry:
     """One entry: `colour` counts the theme's series colours, None for a value that has no line.
 
     `is_other`: its line is that of a second run; `dashed`: its line is dashed. `paint` paints something else in
-    place of a piece of the line, into the square it is given.
+    place of a piece of the line, into the square it is given. `amount` is what `value` says, None if that is unknown.
     """
 
     label: str
@@ -137,6 +157,7 @@ class LegendEntry:
     is_other: bool = False
     dashed: bool = False
     paint: Callable[[QPainter, QRect], None] | None = None
+    amount: float | None = None
 
     @property
     def has_swatch(self) -> bool:
@@ -151,8 +172,11 @@ class Legend(PaintedText):
         super().__init__(parent)
         self.entries: tuple[LegendEntry, ...] = ()
         self._shorter: tuple[tuple[LegendEntry, ...], ...] = ()
-        self._font = text_font(NOTE_PX)
-        self._value_font = code_font(NOTE_PX)
+        self._font, self._value_font = text_font(NOTE_PX), code_font(NOTE_PX)
+        self._names = QFontMetrics(self._font)
+        # Asked for several times at each tick, and most texts come again.
+        self._name_width = lru_cache(maxsize=64)(self._names.horizontalAdvance)
+        self._value_width = lru_cache(maxsize=256)(QFontMetrics(self._value_font).horizontalAdvance)
 
     def show_entries(
         self, entries: Sequence[LegendEntry], note: str = "", shorter: Sequence[Sequence[LegendEntry]] = ()
@@ -169,7 +193,7 @@ class Legend(PaintedText):
 
     def sizeHint(self) -> QSize:
         """Two lines of small text."""
-        return QSize(120, 2 * QFontMetrics(self._font).height())
+        return QSize(120, 2 * self._names.height())
 
     def shown(self) -> tuple[LegendEntry, ...]:
         """Return the entries that find room."""
@@ -199,19 +223,17 @@ class Legend(PaintedText):
         return lines
 
     def _width(self, entry: LegendEntry) -> int:
-        names, values = QFontMetrics(self._font), QFontMetrics(self._value_font)
         swatch = _SWATCH + 4 if entry.has_swatch else 0
-        value = 4 + values.horizontalAdvance(entry.value) if entry.value else 0
-        return swatch + names.horizontalAdvance(entry.label) + value
+        value = 4 + self._value_width(entry.value) if entry.value else 0
+        return swatch + self._name_width(entry.label) + value
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Paint the entries from the left, in two lines where one is too short; the tooltip has what finds no room."""
-        painter = QPainter(self)
-        names = QFontMetrics(self._font)
+        painter = self.painter()
         lines = self._lines()
         for number, line in enumerate(lines):
             middle = round(self.height() * (2 * number + 1) / (2 * len(lines)))
-            base = middle + (names.ascent() - names.descent()) // 2
+            base = middle + (self._names.ascent() - self._names.descent()) // 2
             x = 0
             for entry in line:
                 self._paint_entry(painter, entry, x, middle, base)
@@ -228,7 +250,7 @@ class Legend(PaintedText):
         painter.setFont(self._font)
         painter.setPen(QColor(tokens.muted))
         painter.drawText(x, base, entry.label)
-        x += QFontMetrics(self._font).horizontalAdvance(entry.label) + 4
+        x += self._name_width(entry.label) + 4
         painter.setFont(self._value_font)
         painter.setPen(QColor(tokens.text))
         painter.drawText(x, base, entry.value)

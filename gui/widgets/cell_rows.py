@@ -54,20 +54,21 @@ class CellRows(QAbstractTableModel):
         self.columns = tuple(columns)
         self.rows: tuple[Row, ...] = ()
 
-    def set_rows(self, rows: Sequence[Row]) -> None:
-        """Show these rows."""
+    def set_rows(self, rows: Sequence[Row]) -> bool:
+        """Show these rows; returns whether they are others than before, and not only their cells."""
         before, after = self.rows, tuple(rows)
         if [row.key for row in before] != [row.key for row in after]:
             self.beginResetModel()
             self.rows = after
             self.endResetModel()
-            return
+            return True
         self.rows = after
         for number, (old, new) in enumerate(zip(before, after, strict=True)):
             for column, (was, now) in enumerate(zip(old.cells, new.cells, strict=True)):
                 if was != now:
                     index = self.index(number, column)
                     self.dataChanged.emit(index, index)
+        return False
 
     def row_of(self, key: str) -> int | None:
         """Return where a row stands."""

@@ -66,6 +66,9 @@ class CellDelegate(QStyledItemDelegate):
 class CellTable(QTableView):
     """Shows rows; the columns share the width by their weights, the dispensable ones give way where it is narrow.
 
+    Attributes:
+        chosen_key: the key of the row that is selected, "" for none.
+
     Signals:
         chosen(str): the key of the row that is selected now; "" for none.
     """
@@ -94,6 +97,7 @@ class CellTable(QTableView):
         self.rows = CellRows([column for column, _ in columns], self)
         self._widths = tuple(width for _, width in columns)
         self._dispensable = tuple(dispensable)
+        self.chosen_key = ""
         self.setAccessibleName(name)
         self.setProperty("role", "cells")
         self.setModel(self.rows)
@@ -122,17 +126,11 @@ class CellTable(QTableView):
         self.selectionModel().selectionChanged.connect(self._on_selection_changed)
         theme.changed.connect(self.viewport().update)
 
-    @property
-    def chosen_key(self) -> str:
-        """The key of the row that is selected, "" for none."""
-        indexes = self.selectionModel().selectedRows()
-        return str(indexes[0].data(KEY)) if indexes else ""
-
     def show_rows(self, rows: Sequence[Row]) -> None:
         """Show these rows; a selected one stays so while it is there."""
         key = self.chosen_key
-        self.rows.set_rows(rows)
-        if key and self.chosen_key != key:
+        if self.rows.set_rows(rows) and key:
+            self.chosen_key = ""
             self.choose(key)
 
     def choose(self, key: str) -> None:
@@ -166,4 +164,6 @@ class CellTable(QTableView):
             left -= width
 
     def _on_selection_changed(self) -> None:
+        indexes = self.selectionModel().selectedRows()
+        self.chosen_key = str(indexes[0].data(KEY)) if indexes else ""
         self.chosen.emit(self.chosen_key)

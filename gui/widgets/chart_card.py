@@ -7,13 +7,14 @@ import numpy as np
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QButtonGroup, QPushButton, QStackedLayout, QWidget
 
-from backend.curves import EACH_S, Curve, Floats
+from backend.curves import EACH_S, Floats
 from gui.theme import NOTE_PX, text_font
 from gui.widgets import figures, pooled_acceptance
 from gui.widgets.card import Card, Moment
 from gui.widgets.card_parts import Headline, LegendEntry, Source
-from gui.widgets.chart import Chart, Line
+from gui.widgets.chart import Chart
 from gui.widgets.chart_level import Level
+from gui.widgets.chart_lines import Line
 from gui.widgets.pooled_acceptance import Drafts
 from gui.widgets.position_bars import POSITIONS_COLOUR, PositionBars
 from gui.widgets.time_axis import TimeMarks, since_marks
@@ -88,28 +89,23 @@ class ChartCard(Card):
         self.view_index = 0
         self._drawn: Moment | None = None  # what the plot shows
         self._charts = QStackedLayout(body)
-        self._made: dict[int, Chart] = {}  # by view; made when it is first shown
+        self._made: dict[int, Chart] = {}  # by view; made when it is first drawn, in a turn of the card's own
         self._buttons = QButtonGroup(self)
         self._buttons.idClicked.connect(self._on_view_clicked)
         for index, view in enumerate(self.views if len(self.views) > 1 else ()):
             self._add_button(index, view.label, view.tip)
-        self._place_chart()
 
     @property
     def chart(self) -> Chart:
-        """The plot that is shown."""
-        return self._made[self.view_index]
-
-    def _place_chart(self) -> None:
-        """Show the plot of the view that is chosen."""
+        """The plot of the view that is shown."""
         if self.view_index not in self._made:
-            self._made[self.view_index] = self._make_chart(self.views[self.view_index])
-            self._charts.addWidget(self.chart)
-        self._charts.setCurrentWidget(self.chart)
+            self._made[self.view_index] = chart = self._make_chart(self.views[self.view_index])
+            self._charts.addWidget(chart)
+        return self._made[self.view_index]
 
     def _make_chart(self, view: CardView) -> Chart:
         chart = Chart(
-            [Line(series.name, series.colour, series.fill, series.dashed) for series in view.series],
+            _lines(view),
             limit=view.limit,
             least_limit=view.least_limit,
             most_limit=view.most_limit,
@@ -130,12 +126,10 @@ class ChartCard(Card):
         self._legend_row.addWidget(button)
 
     def replace_views(self, views: Sequence[CardView]) -> None:
-        """Show other lines, in as many views with the same buttons as before."""
-        for chart in self._made.values():
-            self._charts.removeWidget(chart)
-            chart.deleteLater()
-        self.views, self._made, self._drawn = tuple(views), {}, None
-        self._place_chart()
+        """Show other lines, in as many views with the same buttons and axes as before."""
+        self.views, self._drawn = tuple(views), None
+        for index, chart in self._made.items():
+            chart.set_lines(_lines(self.views[index]))
 
     def choose_view(self, index: int) -> None:
         """Show another view."""
@@ -149,7 +143,6 @@ class ChartCard(Card):
 
     def _show_view(self, index: int) -> None:
         self.view_index = index
-        self._place_chart()
         if self._buttons.button(index) is not None:
             self._buttons.button(index).setChecked(True)
         self._drawn = None
@@ -183,15 +176,15 @@ class ChartCard(Card):
     def _draw(self, moment: Moment) -> bool:
         """Hand the curves to the plot; returns whether they have any value."""
         view, chart = self.views[self.view_index], self.chart
+        self._charts.setCurrentWidget(chart)
         chart.set_span(moment.span_s, _axis(moment))
         curves = _curves(view, moment)
         other = _curves(view, moment.other) if moment.other is not None else None
         has_values = _has_values(curves) or (other is not None and _has_values(other))
         if has_values or chart.drawn:
             is_new = self._drawn is None or _is_other_run(self._drawn, moment)
-            nothing = {series.name: _NOTHING for series in view.series}
             chart.show_level(view.level(moment))
-            chart.draw(curves if has_values else nothing, other, anew=is_new)
+            chart.draw(curves if has_values else {}, other, anew=is_new)
         chart.show_marks(moment.placed_marks())
         self._drawn = moment
         return has_values
@@ -200,10 +193,12 @@ class ChartCard(Card):
         """Draw the line of the read-out, and say the values there."""
         self.chart.set_cursor(self.cursor_at)
         happened = self.chart.mark_near(self.cursor_at) if self.cursor_at is not None else None
-        self._show_source(moment, happened.words if happened is not None else "")
+        view = self.views[self.view_index]
+        self._show_source(
+            moment, [series.name for series in view.series], happened.words if happened is not None else ""
+        )
         if self.message.text():
             return
-        view = self.views[self.view_index]
         caution = view.caution(moment, self.cursor_at)
         entries = self._entries(moment, caution)
         if moment.other is not None:
@@ -215,21 +210,20 @@ class ChartCard(Card):
         entries = []
         letter = " B" if is_other else " A" if moment.other is not None else ""
         for series in self.views[self.view_index].series:
-            if self.cursor_at is not None:
-                shown = self.chart.value_at(series.name, self.cursor_at, other=is_other)
-            else:
-                shown = self._value(moment, series)
+            shown = self._value(moment, series)
             about = "\N{ALMOST EQUAL TO}" if caution and shown is not None else ""
             label, text = f"{series.label}{letter}", f"{about}{series.text(shown)}"
-            entries.append(LegendEntry(label, text, series.colour, is_other, series.dashed))
+            entries.append(LegendEntry(label, text, series.colour, is_other, series.dashed, amount=shown))
         return entries
 
-    @staticmethod
-    def _value(moment: Moment, series: Series) -> float | None:
-        """Return the value of a series that stands for a moment, in the unit of the plot."""
-        value = moment.value(series.name)
-        if value is None and series.holds and moment.past is None and (known := moment.last_known(series.name)):
-            value = known[1]
+    def _value(self, moment: Moment, series: Series) -> float | None:
+        """Return the value of a series at the read-out or that stands for the moment, in the unit of the plot."""
+        if self.cursor_at is not None:
+            value = moment.mean_at(series.name, self.cursor_at)
+        else:
+            value = moment.value(series.name)
+            if value is None and series.holds and moment.past is None and (known := moment.last_known(series.name)):
+                value = known[1]
         return None if value is None else value * series.scale(moment)
 
 
@@ -262,13 +256,14 @@ class PositionCard(Card):
     def show_moment(self, moment: Moment) -> None:
         """Show all drafts of the span, or of the part of it that is known reading by reading."""
         self._say_source(self._source, moment)
+        self._source_words = self._source.word  # also of the past: drafts are added up, there is no mean
         self._drafts = moment.drafts(min(moment.span_s, EACH_S), self._names())
         self._other = moment.other.drafts(moment.span_s, self._names()) if moment.other is not None else None
         self.show_cursor(moment)
 
     def show_cursor(self, moment: Moment) -> None:
         """Show the reading at the read-out's time, or all of them."""
-        self._show_source(moment)
+        self._show_source(moment, self._names())
         of_all: tuple[float | None, ...] = self._drafts.positions
         at = self.cursor_at
         ratios = of_all if at is None else self._ratios_at(moment, at, n_least=len(of_all))
@@ -306,14 +301,7 @@ class PositionCard(Card):
 
     def _ratios_at(self, moment: Moment, x: float, *, n_least: int) -> tuple[float | None, ...]:
         """Return what each position showed at `x`; positions that showed nothing at the end are left out."""
-        found: list[float | None] = []
-        for name in self._names():
-            times, values = moment.read(name, moment.span_s, moment.now)
-            if not times.size:
-                continue
-            near = int(np.argmin(np.abs(times - moment.now - x)))
-            close = abs(times[near] - moment.now - x) <= max(2.5, moment.span_s / 100)
-            found.append(float(values[near]) if close and np.isfinite(values[near]) else None)
+        found = [moment.mean_at(name, x) for name in self._names()]
         while len(found) > n_least and found[-1] is None:
             found.pop()
         return tuple(found)
@@ -324,6 +312,10 @@ def _of_run(said: Headline, moment: Moment) -> Headline:
     if moment.other is None:
         return said
     return said._replace(words=f"{said.words} (A)", short=f"{said.short or said.words} (A)")
+
+
+def _lines(view: CardView) -> list[Line]:
+    return [Line(series.name, series.colour, series.fill, series.dashed) for series in view.series]
 
 
 def _curves(view: CardView, moment: Moment) -> dict[str, tuple[Floats, Floats]]:
@@ -359,6 +351,3 @@ def _length(ratios: Sequence[float | None]) -> float | None:
     """Return the tokens per step that ratios of acceptance by position amount to."""
     known = [ratio for ratio in ratios if ratio is not None]
     return 1 + sum(known) if known else None
-
-
-_NOTHING = Curve(np.empty(0), np.empty(0))

@@ -4,7 +4,8 @@ import math
 import time
 
 UNKNOWN = "\N{EN DASH}"
-_GIB = 1024**3
+GIB = 1024**3
+"""Bytes of a GiB."""
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
@@ -40,7 +41,7 @@ def percent(ratio: float | None, decimals: int = 0) -> str:
 
 def gib(size_bytes: float | None) -> str:
     """Return bytes as "12.3 GiB"."""
-    return UNKNOWN if size_bytes is None or not math.isfinite(size_bytes) else f"{number(size_bytes / _GIB, 1)} GiB"
+    return UNKNOWN if size_bytes is None or not math.isfinite(size_bytes) else f"{number(size_bytes / GIB, 1)} GiB"
 
 
 def duration(seconds: float | None) -> str:

@@ -11,11 +11,14 @@ from gui.widgets.chart_level import Level
 from gui.widgets.gpu_lines import GPM, NVML, Combine, GpuFigure, GpuLinesCard, Pick, percent
 from gui.widgets.run_cards import engine_words
 
-_GIB = 1024**3
 _ENERGY = Source(
     "NVML and engine counters", "Energy of the engine's GPUs from NVML over tokens from the engine's counters"
 )
-_BUSY = Source("NVML, time", "From NVML: the share of time in which something ran, however much of the GPU it used")
+_BUSY = Source(
+    "NVML, time",
+    "From the NVIDIA driver: the share of time in which something ran, however much of the GPU it used",
+    of_gpus=True,
+)
 
 
 def peak_level(_moment: Moment, gpus: Sequence[GpuInfo]) -> Level | None:
@@ -33,13 +36,13 @@ def peak_share(moment: Moment, gpus: Sequence[GpuInfo]) -> str:
 
 def _memory_level(moment: Moment, gpus: Sequence[GpuInfo]) -> Level | None:
     size = gpu_words.common([gpu_words.total_bytes(gpu, gpu_words.reading_of(moment.gpus, gpu.uuid)) for gpu in gpus])
-    return None if size is None else Level(size / _GIB, f"all of it, {figures.gib(size)}")
+    return None if size is None else Level(size / figures.GIB, f"total {figures.gib(size)}")
 
 
 def _of_total(moment: Moment, gpus: Sequence[GpuInfo]) -> str:
     sizes = [gpu_words.total_bytes(gpu, gpu_words.reading_of(moment.gpus, gpu.uuid)) for gpu in gpus]
     known = [size for size in sizes if size is not None]
-    return f", of {figures.gib(sum(known))}" if known and len(known) == len(sizes) else ""
+    return f" of {figures.gib(sum(known))}" if known and len(known) == len(sizes) else ""
 
 
 def _limit_level(_moment: Moment, gpus: Sequence[GpuInfo]) -> Level | None:
@@ -80,11 +83,11 @@ MEMORY = GpuFigure(
     tip="memory in use, without what the driver keeps for itself",
     unit="GiB",
     words="used",
-    factor=1 / _GIB,
+    factor=1 / figures.GIB,
     text=lambda value: figures.number(value, 1),
     combine=Combine.SUM,
     level=_memory_level,
-    more=_of_total,
+    of=_of_total,
 )
 ENGINE_MEMORY = GpuFigure(
     name="engine_bytes",
@@ -92,7 +95,7 @@ ENGINE_MEMORY = GpuFigure(
     tip="memory that the engine holds",
     unit="GiB",
     words="held by this engine",
-    factor=1 / _GIB,
+    factor=1 / figures.GIB,
     text=lambda value: figures.number(value, 1),
     combine=Combine.SUM,
     level=_memory_level,

@@ -17,8 +17,8 @@ from gui.widgets.run_cards import NOT_RECORDED
 
 Pick = Callable[[Moment], tuple[GpuInfo, ...]]
 """Says of which GPUs a card tells."""
-NVML = Source("NVML", "Read from the NVIDIA driver")
-GPM = Source("measured \N{MIDDLE DOT} GPM", "Measured by the GPU's own performance counters (NVML GPM)")
+NVML = Source("NVML", "From the NVIDIA driver", of_gpus=True)
+GPM = Source("measured \N{MIDDLE DOT} GPM", "Measured by the GPU's own performance counters (NVML GPM)", of_gpus=True)
 _N_COLOURS = len(DARK.series)
 
 
@@ -45,7 +45,7 @@ class GpuFigure:
         combine: what stands for several GPUs.
         limit, least_limit: of the value axis; `axis_unit` stands at its upper end.
         level: a value that counts for each of these GPUs.
-        more: what else the headline says, after what it is.
+        of: what the value is a part of, right after what it is; `more` is what else the headline says.
         throttled: mark the stretches in which a GPU was throttled.
     """
 
@@ -63,6 +63,7 @@ class GpuFigure:
     least_limit: float = 1.0
     axis_unit: str = ""
     level: Callable[[Moment, Sequence[GpuInfo]], Level | None] = lambda _moment, _gpus: None
+    of: Callable[[Moment, Sequence[GpuInfo]], str] = lambda _moment, _gpus: ""
     more: Callable[[Moment, Sequence[GpuInfo]], str] = lambda _moment, _gpus: ""
     throttled: bool = False
 
@@ -94,31 +95,33 @@ def counted(gpus: Sequence[GpuInfo]) -> tuple[GpuInfo, ...]:
 
 def headline(moment: Moment, figure: GpuFigure, gpus: Sequence[GpuInfo]) -> Headline:
     """Say the value that stands for the GPUs that tell one, or why there is none."""
+    told = counted(gpus)
     known = {
         gpu: value * figure.factor
-        for gpu in counted(gpus)
+        for gpu in told
         if (value := moment.value(gpu_series(gpu.uuid, figure.name))) is not None
     }
     if not known:
-        short = gpu_words.stale_short(moment.gpus, moment.now) if moment.gpus is not None else ""
+        short = gpu_words.trouble_short(moment.gpus, moment.now) if moment.gpus is not None else ""
         return Headline(figures.UNKNOWN, unknown_words(moment, figure.name, gpus), short)
     assert moment.gpus is not None
     values = list(known.values())
-    words = said = figure.words
-    if len(gpus) > 1:
-        words = said = figure.several or words
-    count = "" if len(known) == 1 else f"{len(known)} GPUs"
     match figure.combine:
         case Combine.MEAN:
-            value, how = sum(values) / len(values), count and f", mean of {count}"
+            value, how = sum(values) / len(values), f", mean of {len(known)} GPUs"
         case Combine.SUM:
-            value, how = sum(values), count and f", {count} together"
+            value, how = sum(values), f", {len(known)} GPUs together"
         case Combine.HIGHEST | Combine.LOWEST:
-            of = (max if figure.combine is Combine.HIGHEST else min)(known, key=lambda gpu: known[gpu])
-            value, how = known[of], count and f", {figure.combine} on {gpu_words.label(of, moment.gpus.gpus)}"
+            extreme = (max if figure.combine is Combine.HIGHEST else min)(known, key=lambda gpu: known[gpu])
+            value, how = known[extreme], f", {figure.combine} on {gpu_words.label(extreme, moment.gpus.gpus)}"
+    only = ""
+    if len(known) == 1:  # where others tell nothing it must be said which one does
+        how = only = f", {gpu_words.label(next(iter(known)), moment.gpus.gpus)}" if len(told) > 1 else ""
+    what = figure.several if figure.several and len(known) > 1 else figure.words
+    what = f"{what}{figure.of(moment, tuple(known))}"
     more = figure.more(moment, tuple(known))
     unit = "" if figure.unit == "%" else figure.unit
-    return Headline(figure.text(value), _after(unit, f"{words}{how}{more}"), _after(unit, f"{said}{more}"))
+    return Headline(figure.text(value), _after(unit, f"{what}{how}{more}"), _after(unit, f"{what}{only}{more}"))
 
 
 def _after(unit: str, words: str) -> str:
@@ -132,7 +135,7 @@ def unknown_words(moment: Moment, figure: str, gpus: Sequence[GpuInfo]) -> str:
     snapshot = moment.gpus
     if snapshot is None or not gpus:
         return gpu_words.absent_words(snapshot) or "No GPU is chosen."
-    if words := gpu_words.stale_words(snapshot, moment.now):
+    if words := gpu_words.trouble_words(snapshot, moment.now):
         return words
     reasons = [gpu_words.why_words(figure, gpu_words.reading_of(snapshot, gpu.uuid)) for gpu in gpus]
     return reasons[0] if len(set(reasons)) == 1 else f"{gpu_words.label(gpus[0], snapshot.gpus)}: {reasons[0]}"
@@ -146,16 +149,11 @@ def shorter(entries: Sequence[LegendEntry]) -> tuple[Sequence[LegendEntry], ...]
         LegendEntry(entry.label.removeprefix("GPU "), entry.value, entry.colour, dashed=entry.dashed)
         for entry in entries
     ]
-    known = sorted((entry for entry in entries if entry.value != figures.UNKNOWN), key=lambda entry: _size(entry.value))
+    known = [(entry.amount, entry.value) for entry in entries if entry.amount is not None]
     if not known:
         return (numbers, [])
-    ends = [LegendEntry("lowest", known[0].value), LegendEntry("highest", known[-1].value)]
+    ends = [LegendEntry("lowest", min(known)[1]), LegendEntry("highest", max(known)[1])]
     return (numbers, ends, ends[1:])
-
-
-def _size(text: str) -> float:
-    digits = text.replace(",", "").removeprefix("< ").removesuffix(" %")
-    return float(digits) if digits.replace(".", "", 1).isdigit() else 0.0
 
 
 def view(figure: GpuFigure, gpus: Sequence[GpuInfo], snapshot: GpuSnapshot | None) -> CardView:

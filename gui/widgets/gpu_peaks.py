@@ -1,6 +1,7 @@
 """The peak memory bandwidth of each GPU: what is known of it and from where, and a field to enter it."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -28,6 +29,7 @@ class GpuPeaks(SettingRow):
         self.known: dict[str, QLabel] = {}
         self._gpus: tuple[GpuInfo, ...] = ()
         self._entered: dict[str, float] = {}
+        self._told: dict[str, float] | None = {}  # what is set; None when that failed
         self._lines: QWidget | None = None
         self._nothing = QLabel("No GPU is seen")
         self._nothing.setProperty("role", "muted")
@@ -48,16 +50,18 @@ class GpuPeaks(SettingRow):
     def show_value(self, value: object) -> None:
         """Show what was entered, by UUID in bytes per second."""
         assert isinstance(value, Mapping)
-        self._entered = {str(uuid): float(peak) for uuid, peak in value.items()}
+        self._told = self._entered = {str(uuid): float(peak) for uuid, peak in value.items()}
         self._fill()
         self.show_problem("")
 
     def show_problem(self, words: str) -> None:
-        """Say what is wrong; no field is marked any more when nothing is."""
+        """Say what is wrong, and let it be tried again; no field is marked any more when nothing is."""
         super().show_problem(words)
-        if not words:
-            for field in self.fields.values():
-                self._mark(field, bad=False)
+        if words:
+            self._told = None
+            return
+        for field in self.fields.values():
+            self._mark(field, bad=False)
 
     def _make_lines(self) -> None:
         if self._lines is not None:
@@ -102,7 +106,7 @@ class GpuPeaks(SettingRow):
 
     def _on_finished(self, uuid: str) -> None:
         field = self.fields[uuid]
-        text = field.text().strip().replace(",", "")
+        text = re.sub(r",(?=\d{3}(?!\d))", "", field.text().strip()).replace(",", ".")  # "3,352" as it is shown; "1,5"
         entered = dict(self._entered)
         if text:
             try:
@@ -117,8 +121,8 @@ class GpuPeaks(SettingRow):
         else:
             entered.pop(uuid, None)
         self.show_problem("")
-        if entered != self._entered:
-            self._entered = entered
+        if entered != self._told:
+            self._told = self._entered = entered
             self.changed.emit(self.key, entered)
 
     @staticmethod

@@ -37,8 +37,11 @@ class GpuProcessTable(QWidget):
         layout.addWidget(self.words)
         layout.addWidget(self.table, 1)
 
-    def show_snapshot(self, snapshot: GpuSnapshot, gpus: Sequence[GpuInfo]) -> None:
-        """Show who holds memory of these GPUs."""
+    def show_snapshot(self, snapshot: GpuSnapshot, gpus: Sequence[GpuInfo], now: float) -> None:
+        """Show who holds memory of these GPUs; `now` is the Unix time that old figures are measured by.
+
+        The order stays as long as the same processes are there: sizes that change all the time would make it jump.
+        """
         held = [
             (gpu, process)
             for gpu in gpus
@@ -46,9 +49,11 @@ class GpuProcessTable(QWidget):
             for process in read.processes or ()
         ]
         held.sort(key=lambda each: (not each[1].is_engine, -(each[1].used_bytes or 0), each[1].pid, each[0].index))
-        self.table.show_rows([_row(gpu, process, snapshot) for gpu, process in held])
+        rows = {row.key: row for row in (_row(gpu, process, snapshot) for gpu, process in held)}
+        before = [row.key for row in self.table.rows.rows]
+        self.table.show_rows([rows[key] for key in (before if rows.keys() == set(before) else rows)])
         self.table.setVisible(bool(held))
-        words = self._words(snapshot, gpus, bool(held))
+        words = gpu_words.trouble_words(snapshot, now) or self._words(snapshot, gpus, bool(held))
         if words != self.words.text():
             self.words.setText(words)
         self.words.setVisible(bool(words))
@@ -70,9 +75,14 @@ class GpuProcessTable(QWidget):
 
 def _row(gpu: GpuInfo, process: GpuProcess, snapshot: GpuSnapshot) -> Row:
     size = figures.gib(process.used_bytes)
-    engine = Cell("this engine", "It belongs to the engine that runs here", "ok") if process.is_engine else Cell("")
+    if process.is_engine:
+        owner = Cell("this engine", "It belongs to the engine that runs here", "ok")
+    elif process.name:
+        owner = Cell("another program", "It does not belong to the engine that runs here", "muted")
+    else:
+        owner = Cell(figures.UNKNOWN, _HIDDEN_TIP, "muted")
     return Row(
-        f"{gpu.uuid}/{process.pid}",
+        f"{gpu.uuid}/{process.pid}/{process.is_engine}",
         (
             Cell(str(process.pid)),
             Cell(process.name, process.name) if process.name else Cell(_HIDDEN, _HIDDEN_TIP, "muted"),
@@ -82,6 +92,6 @@ def _row(gpu: GpuInfo, process: GpuProcess, snapshot: GpuSnapshot) -> Row:
                 "" if process.used_bytes is not None else _SIZE_TIP,
                 "" if process.used_bytes is not None else "muted",
             ),
-            engine,
+            owner,
         ),
     )

@@ -9,6 +9,7 @@ from PySide6.QtCore import QPoint, QSize, Qt
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QBoxLayout, QMenu, QPushButton
 
+from backend.curves import EACH_S
 from backend.hardware import GpuInfo, GpuReading, Why, gpu_series
 from gui.theme import NOTE_PX, icon, text_font, theme
 from gui.widgets import figures, gpu_words, memory_bar
@@ -22,9 +23,9 @@ from gui.widgets.memory_bar import BarRow, MemoryBars, Shares, shares
 from gui.widgets.run_cards import all_cards, engine_words
 from gui.widgets.verdict_line import VerdictLine
 
-_GIB = 1024**3
 _BARS = 0
 _ARROW_PX = 10
+ESTIMATED_SERIES = "estimated_bytes_per_s"
 _MEASURED, _ESTIMATE, _IMPLIED = range(3)
 _BAR_FIGURES = (
     "memory_total_bytes",
@@ -35,7 +36,9 @@ _BAR_FIGURES = (
     "other_bytes",
 )
 _BY_OWNER = Source(
-    "NVML \N{MIDDLE DOT} by owner", "Read from the NVIDIA driver, and matched to the processes of the engine"
+    "NVML \N{MIDDLE DOT} by owner",
+    "From the NVIDIA driver, and matched to the processes of the engine",
+    of_gpus=True,
 )
 _ESTIMATED = Source(
     "engine estimate", "The engine's own estimate of the bytes that one GPU reads and writes, from its counters"
@@ -53,8 +56,8 @@ def _profile_level(moment: Moment, gpus: Sequence[GpuInfo]) -> Level | None:
     if size is None:
         return None
     if moment.memory_utilisation is None:
-        return Level(size / _GIB, f"all of it, {figures.gib(size)}")
-    return Level(moment.memory_utilisation * size / _GIB, f"profile limit {moment.memory_utilisation:.4g}")
+        return Level(size / figures.GIB, f"total {figures.gib(size)}")
+    return Level(moment.memory_utilisation * size / figures.GIB, f"profile limit {moment.memory_utilisation:.4g}")
 
 
 def live_cards(positions: Callable[[], Sequence[str]], profiling: Callable[[], bool]) -> tuple[Card, ...]:
@@ -79,21 +82,14 @@ class GpuMemoryCard(GpuLinesCard):
         bars = CardView("Now", "who holds the memory of each GPU", _BY_OWNER, (), _fullest_words)
         over_time = replace(MEMORY, label="Over time", tip="memory in use over time", level=_profile_level)
         super().__init__(self.KEY, "GPU memory", [bars, over_time], lambda moment: gpu_words.of_engine(moment.gpus))
-
-    def _place_chart(self) -> None:
-        """Show the bars, or the plot of the other view."""
-        if self.view_index != _BARS:
-            super()._place_chart()
-            return
-        if self._charts.indexOf(self.bars) < 0:
-            self._charts.addWidget(self.bars)
-        self._charts.setCurrentWidget(self.bars)
+        self._charts.addWidget(self.bars)
 
     def show_moment(self, moment: Moment) -> None:
         """Show the bars, which need no curves, or draw the plot."""
         if self.view_index != _BARS:
             super().show_moment(moment)
             return
+        self._charts.setCurrentWidget(self.bars)
         self._follow(moment)
         self._say_source(_BY_OWNER, moment)
         words = gpu_words.absent_words(moment.gpus)
@@ -107,14 +103,15 @@ class GpuMemoryCard(GpuLinesCard):
         if self.view_index != _BARS:
             super().show_cursor(moment)
             return
-        self._show_source(moment)
         snapshot = moment.gpus
+        gpus = gpu_words.holders(snapshot)
+        self._show_source(moment, [gpu_series(gpu.uuid, "memory_used_bytes") for gpu in gpus])
         if self.message.text() or snapshot is None:
             return
         rows = []
         of_engine = gpu_words.of_engine(snapshot)
         fullest: Shares | None = None
-        for gpu in gpu_words.holders(snapshot):
+        for gpu in gpus:
             reading = gpu_words.reading_of(snapshot, gpu.uuid)
             if self.cursor_at is not None:
                 reading = _reading_at(moment, gpu, self.cursor_at)
@@ -129,13 +126,16 @@ class GpuMemoryCard(GpuLinesCard):
             rows.append(BarRow(name, split, tip, unknown, is_limited=gpu in of_engine and not unknown))
             if gpu in of_engine and split.parts and (fullest is None or _used(split) > _used(fullest)):
                 fullest = split
-        self.bars.show_rows(rows, moment.memory_utilisation)
+        is_old = self.cursor_at is None and bool(gpu_words.trouble_words(snapshot, moment.now))
+        self.bars.show_rows(rows, moment.memory_utilisation, is_old=is_old)
         parts = fullest.parts if fullest is not None else ()
         entries = [
-            LegendEntry(part.name, figures.number(size / _GIB, 1), paint=memory_bar.swatch(part))
+            LegendEntry(part.name, figures.number(size / figures.GIB, 1), paint=memory_bar.swatch(part))
             for part, size in parts
         ]
         names = [replace(entry, value="") for entry in entries]
+        if is_old:
+            entries = names  # no figure of earlier is said to be one of now
         self.legend.show_entries(entries, "In GiB, on the fullest GPU of the engine", [names])
 
 
@@ -145,14 +145,7 @@ def _used(split: Shares) -> float:
 
 def _reading_at(moment: Moment, gpu: GpuInfo, x: float) -> GpuReading:
     """Return the memory of a GPU as it was `x` seconds before the right end (negative)."""
-    found: dict[str, Any] = {}
-    for name in _BAR_FIGURES:
-        times, values = moment.read(gpu_series(gpu.uuid, name), moment.span_s, moment.now)
-        if times.size:
-            near = int(np.argmin(np.abs(times - moment.now - x)))
-            is_close = abs(times[near] - moment.now - x) <= max(2.5, moment.span_s / 100)
-            if is_close and np.isfinite(values[near]):
-                found[name] = float(values[near])
+    found: dict[str, Any] = {name: moment.mean_at(gpu_series(gpu.uuid, name), x) for name in _BAR_FIGURES}
     return replace(GpuReading(gpu.uuid, moment.now + x), **found)
 
 
@@ -162,8 +155,8 @@ def _fullest_words(moment: Moment) -> Headline:
     gpus = gpu_words.of_engine(snapshot)
     if snapshot is None or not gpus:
         return Headline(figures.UNKNOWN, gpu_words.absent_words(snapshot))
-    if words := gpu_words.stale_words(snapshot, moment.now):
-        return Headline(figures.UNKNOWN, words, gpu_words.stale_short(snapshot, moment.now))
+    if words := gpu_words.trouble_words(snapshot, moment.now):
+        return Headline(figures.UNKNOWN, words, gpu_words.trouble_short(snapshot, moment.now))
     known = [
         (read.memory_used_bytes, total, gpu, read)
         for gpu in gpus
@@ -179,7 +172,7 @@ def _fullest_words(moment: Moment) -> Headline:
     of = f"of {figures.gib(total)}"
     where = f" on {gpu_words.label(gpu, snapshot.gpus)}, the fullest" if len(known) > 1 else " used"
     shared = ", shared with system" if gpu.unified_memory else ""
-    return Headline(figures.number(used / _GIB, 1), f"{of}{where}{shared}", f"{of}{shared}")
+    return Headline(figures.number(used / figures.GIB, 1), f"{of}{where}{shared}", f"{of}{shared}")
 
 
 # ---- bandwidth ---------------------------------------------------------------------------------------------------
@@ -284,7 +277,7 @@ class BandwidthCard(GpuLinesCard):
     def _best(self, moment: Moment) -> int:
         if self._profiling() and any(self._measures(moment, gpu) for gpu in gpu_words.of_engine(moment.gpus)):
             return _MEASURED
-        return _ESTIMATE if _has_values(moment, "estimated_bytes_per_s") else _IMPLIED
+        return _ESTIMATE if _has_values(moment, ESTIMATED_SERIES) else _IMPLIED
 
     @staticmethod
     def _measures(moment: Moment, gpu: GpuInfo) -> bool:
@@ -295,7 +288,7 @@ class BandwidthCard(GpuLinesCard):
     def _estimate(self) -> CardView:
         return _engine_view(
             _ESTIMATE,
-            "estimated_bytes_per_s",
+            ESTIMATED_SERIES,
             "Estimate",
             "estimated",
             "what the engine estimates (--enable-mfu-metrics)",
@@ -316,9 +309,12 @@ class BandwidthCard(GpuLinesCard):
 
 
 def _has_values(moment: Moment, name: str) -> bool:
+    """Whether this run told a figure: what an earlier one told says nothing about it."""
     if moment.newest(name) is not None:
         return True
-    return bool(np.isfinite(moment.read(name, moment.span_s, moment.now).values).any())
+    if moment.past is not None:
+        return bool(np.isfinite(moment.read(name, moment.span_s, moment.now).values).any())
+    return bool(np.isfinite(moment.read_each((name,), EACH_S, moment.now).values).any())
 
 
 def _engine_view(index: int, name: str, label: str, said: str, tip: str, source: Source, nothing: str) -> CardView:

@@ -33,7 +33,7 @@ class GpuStrip(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.bars: tuple[StripBar, ...] = ()
-        self._is_old = False
+        self._trouble = ""
         self._font = text_font(NOTE_PX)
         self._text = QFontMetrics(self._font)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
@@ -44,12 +44,11 @@ class GpuStrip(QWidget):
     def show_snapshot(self, snapshot: GpuSnapshot | None, now: float) -> None:
         """Show the memory in use on each GPU; old figures are pale."""
         bars = () if snapshot is None else tuple(_bars(snapshot))
-        is_old = snapshot is not None and snapshot.stale
-        if (bars, is_old) == (self.bars, self._is_old):
+        trouble = "" if snapshot is None else gpu_words.trouble_words(snapshot, now)
+        if (bars, trouble) == (self.bars, self._trouble):
             return
-        self.bars, self._is_old = bars, is_old
-        lines = [bar.tip for bar in bars]
-        lines += [gpu_words.stale_words(snapshot, now)] if snapshot is not None and is_old else []
+        self.bars, self._trouble = bars, trouble
+        lines = [*(bar.tip for bar in bars), *([trouble] if trouble else [])]
         self.setToolTip("\n".join(lines))
         self.setAccessibleDescription(". ".join(lines))
         self.setVisible(bool(bars))
@@ -99,8 +98,9 @@ class GpuStrip(QWidget):
 
     def _paint_bar(self, painter: QPainter, area: QRect, bar: StripBar) -> None:
         tokens = theme.tokens
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(QColor(tokens.line))
+        is_known = bar.used_ratio is not None
+        painter.setPen(Qt.PenStyle.NoPen if is_known else QPen(QColor(tokens.muted), 1, Qt.PenStyle.DotLine))
+        painter.setBrush(QColor(tokens.line) if is_known else Qt.BrushStyle.NoBrush)  # unknown is not empty
         painter.drawRoundedRect(area, 3, 3)
         if bar.lost:
             painter.setPen(QPen(QColor(tokens.bad), 1))
@@ -108,7 +108,7 @@ class GpuStrip(QWidget):
             return
         if bar.used_ratio is None:
             return
-        colour = mix(tokens.accent, tokens.surface, 0.6) if self._is_old else tokens.accent
+        colour = mix(tokens.accent, tokens.surface, 0.6) if self._trouble else tokens.accent
         painter.setBrush(QColor(colour))
         full = area.adjusted(0, 0, round((min(bar.used_ratio, 1.0) - 1) * area.width()), 0)
         painter.drawRoundedRect(full, 3, 3)
@@ -136,8 +136,8 @@ def _bars(snapshot: GpuSnapshot) -> Sequence[StripBar]:
 
 def summary(snapshot: GpuSnapshot, now: float) -> tuple[str, str, str]:
     """Return power, temperature and throttling of all GPUs in a few words, more words on it, and the tone."""
-    if words := gpu_words.stale_words(snapshot, now):
-        return "GPU figures are old", words, "warn"
+    if words := gpu_words.trouble_words(snapshot, now):
+        return "GPU figures are old" if snapshot.stale else "GPUs are not read", words, "warn"
     whole = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
     readings = [(gpu, read) for gpu in whole if (read := gpu_words.reading_of(snapshot, gpu.uuid)) is not None]
     power = [read.power_w for _, read in readings if read.power_w is not None]
@@ -158,6 +158,9 @@ def summary(snapshot: GpuSnapshot, now: float) -> tuple[str, str, str]:
         tone = "warn"
     elif any(read.throttle is not None for _, read in readings):
         parts.append("no throttling")
-    several = " of all GPUs together, temperature of the hottest" if len(whole) > 1 else ", temperature"
+    several = ", temperature"
+    if len(whole) > 1:
+        told = "all GPUs together" if len(power) == len(whole) else f"{len(power)} of {len(whole)} GPUs"
+        several = f" of {told}, temperature of the hottest"
     details.append(f"Power{several}, and whether something holds the clocks down")
     return "  \N{MIDDLE DOT}  ".join(parts), ". ".join(details), tone

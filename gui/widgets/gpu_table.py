@@ -28,6 +28,7 @@ _COLUMNS = (
     (Column("State", "Whether something holds the clocks down, and what"), 136),
 )
 _UUID_COLUMN, _NAME_COLUMN = 2, 1
+_TROUBLE = {True: "old figures", False: "not read"}  # by whether there are figures of earlier
 
 
 class GpuTable(CellTable):
@@ -64,16 +65,16 @@ class GpuTable(CellTable):
 def _row(gpu: GpuInfo, snapshot: GpuSnapshot, now: float) -> Row:
     reading = gpu_words.reading_of(snapshot, gpu.uuid)
     state, tone = gpu_words.state(gpu, reading)
-    old = gpu_words.stale_words(snapshot, now)
-    if old:
-        state, tone = "old figures", "warn"
-    is_faint = bool(old) or reading is None or reading.lost
+    trouble = gpu_words.trouble_words(snapshot, now)
+    if trouble:
+        state, tone = _TROUBLE[snapshot.stale], "warn"
+    is_faint = bool(trouble) or reading is None or reading.lost
     faint = "muted" if is_faint else ""
     indent = "   " if gpu.parent_uuid else ""
 
     def cell(text: str, figure: str, picture: object = None) -> Cell:
         why = gpu_words.why_words(figure, reading) if text == figures.UNKNOWN else ""
-        return Cell(text, why or old, "muted" if text == figures.UNKNOWN else faint, picture)
+        return Cell(text, trouble or why, "muted" if text == figures.UNKNOWN else faint, picture)
 
     label = gpu_words.label(gpu, snapshot.gpus)
     details = f"{gpu.name}\n{gpu.uuid}\n{gpu.pci_bus_id}".strip()
@@ -81,7 +82,7 @@ def _row(gpu: GpuInfo, snapshot: GpuSnapshot, now: float) -> Row:
     used = gpu_words.used_words(gpu, reading)
     memory = used.partition(", shared")[0] if split.parts else figures.UNKNOWN
     memory_cell = (
-        Cell(memory, f"{used}\n{split.words}", faint, split)
+        Cell(memory, "\n".join(filter(None, (used, split.words, trouble))), faint, split)
         if split.parts
         else cell(memory, "memory_used_bytes", Shares(0.0))
     )
@@ -93,14 +94,18 @@ def _row(gpu: GpuInfo, snapshot: GpuSnapshot, now: float) -> Row:
         gpu.uuid,
         (
             Cell(f"{indent}{label}", details, faint),
-            Cell(f"{indent}{gpu.name}", details, faint or "muted"),
+            Cell(f"{indent}{_short(gpu.name)}", details, faint or "muted"),
             Cell(gpu_words.short_uuid(gpu.uuid), gpu.uuid, "muted"),
             memory_cell,
             cell(figures.percent(read.busy_ratio), "busy_ratio"),
             cell(gpu_words.power_words(gpu, reading), "power_w"),
             cell(temperature, "temperature_c"),
             cell(gpu_words.clock_words(reading), "sm_clock_mhz"),
-            Cell(state, old or (gpu_words.why_words("throttle", reading) if state == figures.UNKNOWN else state), tone),
+            Cell(
+                state,
+                trouble or (gpu_words.why_words("throttle", reading) if state == figures.UNKNOWN else state),
+                tone,
+            ),
         ),
     )
 
@@ -123,15 +128,16 @@ def _all_row(gpus: Sequence[GpuInfo], snapshot: GpuSnapshot, now: float) -> Row:
         state, tone = f"{n_held} throttled", "warn"
     elif all(read.throttle is None for read in readings):
         state, tone = figures.UNKNOWN, "muted"
-    if gpu_words.stale_words(snapshot, now):
-        state, tone = "old figures", "warn"
-    faint = "muted" if tone == "warn" and snapshot.stale else ""
+    trouble = gpu_words.trouble_words(snapshot, now)
+    if trouble:
+        state, tone = _TROUBLE[snapshot.stale], "warn"
+    faint = "muted" if trouble else ""
     total = figures.gib(split.total_bytes) if split.total_bytes else figures.UNKNOWN
     watts = f"{figures.number(sum(power))}" if power else ""
     known_limits = [limit for limit in limits if limit is not None]
     of_limits = f" of {figures.number(sum(known_limits))}" if len(known_limits) == len(limits) else ""
     names = {gpu.name for gpu in gpus}
-    name = f"{len(gpus)} x {names.pop()}" if len(names) == 1 else f"{len(gpus)} GPUs"
+    name = f"{len(gpus)} \N{MULTIPLICATION SIGN} {_short(names.pop())}" if len(names) == 1 else f"{len(gpus)} GPUs"
 
     def cell(text: str, tip: str, known: Sequence[float], picture: object = None) -> Cell:
         part = f", of {len(known)} of {len(gpus)} GPUs" if 0 < len(known) < len(gpus) else ""
@@ -149,9 +155,14 @@ def _all_row(gpus: Sequence[GpuInfo], snapshot: GpuSnapshot, now: float) -> Row:
             cell(f"{watts}{of_limits} W" if watts else "", "Together", power),
             cell(f"{figures.number(max(heat))} \N{DEGREE SIGN}C" if heat else "", "The hottest", heat),
             cell(f"{figures.number(min(clock))} MHz" if clock else "", "The slowest", clock),
-            Cell(state, gpu_words.stale_words(snapshot, now) or state, tone),
+            Cell(state, trouble or state, tone),
         ),
     )
+
+
+def _short(name: str) -> str:
+    """Leave out of a GPU's name what all have in common."""
+    return name.removeprefix("NVIDIA ")
 
 
 def _known(values: Sequence[float | None]) -> list[float]:

@@ -81,8 +81,17 @@ def holders(snapshot: GpuSnapshot | None) -> tuple[GpuInfo, ...]:
 def of_engine(snapshot: GpuSnapshot | None) -> tuple[GpuInfo, ...]:
     """Return the GPUs of which the engine holds memory; all of them where nobody knows, or it holds none."""
     found = holders(snapshot)
-    used = tuple(each for each in found if (read := reading_of(snapshot, each.uuid)) and read.engine_bytes)
+    used = tuple(each for each in found if _is_of_engine(reading_of(snapshot, each.uuid)))
     return used or found
+
+
+def _is_of_engine(reading: GpuReading | None) -> bool:
+    """Whether the engine holds memory there, also where nobody tells how much."""
+    if reading is None:
+        return False
+    if reading.engine_bytes is not None:
+        return reading.engine_bytes > 0
+    return any(process.is_engine for process in reading.processes or ())
 
 
 def why_words(figure: str, reading: GpuReading | None) -> str:
@@ -107,7 +116,7 @@ def why_words(figure: str, reading: GpuReading | None) -> str:
         case Why.LOST:
             return "This GPU has fallen off the bus. Restart the machine if it does not come back."
         case Why.NOT_READ:
-            return f"Nobody reads {what} now: that is done while its chart is shown, unless Settings turn it off."
+            return f"Nobody reads {what} now: that is done only while its chart is shown, and Settings can turn it off."
         case Why.NOT_YET:
             return "Waiting for the second reading"
         case Why.ASLEEP:
@@ -126,16 +135,25 @@ def short_why(figure: str, reading: GpuReading | None) -> str:
     return Why.LOST.value if reading.lost else reading.why.get(figure, "not known")
 
 
-def stale_words(snapshot: GpuSnapshot, now: float) -> str:
-    """Say that the figures are old; "" when they are not."""
+def trouble_words(snapshot: GpuSnapshot, now: float) -> str:
+    """Say why the figures are old, and how old at Unix time `now`, or why there are none; "" when all is well."""
     if not snapshot.stale:
-        return ""
-    return f"The driver does not answer; the last figures are {figures.elapsed(max(now - snapshot.t, 1.0))} old."
+        return snapshot.problem
+    why = snapshot.problem or "The driver does not answer."
+    return f"{why} The last figures are {_age(snapshot, now)} old."
 
 
-def stale_short(snapshot: GpuSnapshot, now: float) -> str:
-    """Say the same in fewer words."""
-    return f"the last are {figures.elapsed(max(now - snapshot.t, 1.0))} old" if snapshot.stale else ""
+def trouble_short(snapshot: GpuSnapshot, now: float) -> str:
+    """Say the same in two to five words."""
+    if not snapshot.stale:
+        return "not read" if snapshot.problem else ""
+    return f"the last are {_age(snapshot, now)} old"
+
+
+def _age(snapshot: GpuSnapshot, now: float) -> str:
+    """Return how old the newest reading is: a snapshot that is old has the time at which it was asked for."""
+    newest = max((read.t for read in snapshot.readings if not read.lost), default=snapshot.t)
+    return figures.elapsed(max(now - newest, 1.0))
 
 
 def absent_words(snapshot: GpuSnapshot | None) -> str:
@@ -245,9 +263,12 @@ def links_words(links: Sequence[GpuLink]) -> str:
 
 
 def sampler_words(snapshot: GpuSnapshot) -> str:
-    """Say what reading the GPUs costs: "read every 0.5 s, 3.2 ms each"."""
+    """Say what reading the GPUs costs: "read every 0.5 s, which takes 3 ms"."""
     every = f"read every {snapshot.interval_s:.3g} s"
-    return every if snapshot.cost_s is None else f"{every}, {figures.rate(snapshot.cost_s * 1000)} ms each"
+    if snapshot.cost_s is None:
+        return every
+    milliseconds = round(snapshot.cost_s * 1000)  # a finer figure would change all the time
+    return f"{every}, which takes {milliseconds:,} ms" if milliseconds else f"{every}, which takes less than 1 ms"
 
 
 def driver_words(snapshot: GpuSnapshot) -> str:

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
 from backend.desk.types import JobProgress, Question
+from gui.widgets.words_label import words_label
 
 _BUILDS = (("", "What fits"), ("cpu", "CPU"), ("cuda", "CUDA"))
 
@@ -59,9 +60,9 @@ class InstallPanel(QFrame):
         self._choice = QWidget()
         choice.setContentsMargins(0, 0, 0, 0)
         self._choice.setLayout(choice)
-        self._text = _words("code", "What the install does")
-        self._problem = _words("bad", "Problem with the install")
-        self._step = _words("muted", "Step of the install")
+        self._text = words_label("code", "What the install does")
+        self._problem = words_label("bad", "Problem with the install")
+        self._step = words_label("muted", "Step of the install")
         self._bar = QProgressBar()
         self._bar.setTextVisible(False)
         self._bar.setAccessibleName("Progress of the install")
@@ -188,13 +189,3 @@ class InstallPanel(QFrame):
         else:
             self.hide()
             self.closed.emit()
-
-
-def _words(role: str, name: str) -> QLabel:
-    label = QLabel()
-    label.setProperty("role", role)
-    label.setAccessibleName(name)
-    label.setWordWrap(True)
-    label.setTextFormat(Qt.TextFormat.PlainText)
-    label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-    return label

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, QSettings, Signal
 
-from backend.curves import Curve
+from backend.curves import Curve, Stretch
 from backend.desk.types import Reading
 from backend.events import HostSample, RunState, Sample, Verdict
 from backend.hardware import GpuSnapshot
@@ -14,6 +14,7 @@ from gui.widgets.card import Moment
 from gui.widgets.card_grid import CardGrid
 from gui.widgets.chart_card import ChartCard
 from gui.widgets.span_bar import DEFAULT_SPAN_S, SPANS_S, SpanBar
+from gui.widgets.stored import stored_int
 
 
 class NewestReading:
@@ -32,6 +33,8 @@ class NewestReading:
         self.gpus: GpuSnapshot | None = bridge.gpus
         self._verdict: Verdict | None = None
         self._interval_s = 1.0
+        if bridge.reading is not None:  # the next one may be a minute away
+            self.take(bridge.reading)
 
     def take(self, reading: Reading) -> None:
         """Take note of a reading."""
@@ -51,6 +54,7 @@ class NewestReading:
             now=self.host.t,
             span_s=span_s,
             read=self._read,
+            around=self._around,
             read_each=self._bridge.run_readings,
             state=self._bridge.run.state,
             sample=self.sample,
@@ -64,6 +68,9 @@ class NewestReading:
 
     def _read(self, name: str, seconds: float, until: float) -> Curve:
         return self._bridge.history.last(name, seconds=seconds, until=until)
+
+    def _around(self, name: str, t: float, seconds: float, until: float) -> Stretch | None:
+        return self._bridge.history.stretch(name, t, seconds=seconds, until=until)
 
 
 class LiveCharts(QObject):
@@ -105,7 +112,7 @@ class LiveCharts(QObject):
         self._name, self._store, self._bar, self._grid = name, store, bar, grid
         self._now, self._hold = now, hold
         self.held: Moment | None = None
-        stored = self._stored_int("span_s")
+        stored = stored_int(store, f"{name}/span_s")
         self.span_s = float(stored if stored in SPANS_S else DEFAULT_SPAN_S)
         bar.span_chosen.connect(self._on_span_chosen)
         bar.paused.connect(self._on_paused)
@@ -161,10 +168,6 @@ class LiveCharts(QObject):
     def _keep(self, key: str, value: object) -> None:
         self._store.setValue(f"{self._name}/{key}", value)
 
-    def _stored_int(self, key: str) -> int | None:
-        text = str(self._store.value(f"{self._name}/{key}", ""))
-        return int(text) if text.isdecimal() else None
-
     def _restore(self) -> None:
         self._bar.show_span(round(self.span_s))
         order = str(self._store.value(f"{self._name}/cards", "")).split(",")
@@ -172,6 +175,6 @@ class LiveCharts(QObject):
         self._grid.choose(order, [key for key in self._grid.cards if key not in hidden])
         for card in self._grid.cards.values():
             if isinstance(card, ChartCard):
-                if (view := self._stored_int(f"view/{card.key}")) is not None:
+                if (view := stored_int(self._store, f"{self._name}/view/{card.key}")) is not None:
                     card.choose_view(view)
                 card.view_chosen.connect(self._on_view_chosen)

@@ -11,8 +11,8 @@ from PySide6.QtWidgets import QToolTip, QWidget
 from backend.hardware import GpuInfo, GpuReading
 from gui.theme import NOTE_PX, mix, text_font, theme
 from gui.widgets import figures, gpu_words
+from gui.widgets.card_parts import OnCard
 
-_GIB = 1024**3
 _STRIPE_SHARE = 0.28
 _LABEL_GAP = 12
 _TOP = 8
@@ -22,6 +22,7 @@ _LEAST_BAR, _MOST_BAR = 8, 28
 _NOTE_PITCH = 42
 _PART_HEIGHT = 24
 _SWATCH = 10
+_OLD_OPACITY = 0.45
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +57,8 @@ class Shares:
 
     @property
     def short_words(self) -> str:
-        """Return who else holds memory than whoever holds most of it, in GiB: "other 0.4, reserved 0.6, free 8.3"."""
-        return ", ".join(f"{part.name} {figures.number(size / _GIB, 1)}" for part, size in self.parts[1:])
+        """Return all but the first part, which stands in the bar, in GiB: "other 0.4, reserved 0.6, free 8.3"."""
+        return ", ".join(f"{part.name} {figures.number(size / figures.GIB, 1)}" for part, size in self.parts[1:])
 
     @property
     def words(self) -> str:
@@ -145,7 +146,7 @@ def paint_bar(
 
 
 def _paint_figure(painter: QPainter, area: QRect, part: Part, size: float, text: QFontMetrics) -> None:
-    figure = figures.number(size / _GIB, 1)
+    figure = figures.number(size / figures.GIB, 1)
     for words in (f"{part.name} {figure}", figure):
         if text.horizontalAdvance(words) + 10 <= area.width():
             ground, _ = brush(part)
@@ -171,25 +172,26 @@ class BarRow:
     is_limited: bool = True
 
 
-class MemoryBars(QWidget):
+class MemoryBars(OnCard):
     """A bar for each GPU below each other, with a line at the limit that the profile sets."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.rows: tuple[BarRow, ...] = ()
         self.limit_ratio: float | None = None
+        self.is_old = False
         self._font = text_font(NOTE_PX)
         self._text = QFontMetrics(self._font)
         self.setMinimumSize(120, 80)
         self.setAccessibleName("Memory of each GPU")
-        theme.changed.connect(self.update)
 
-    def show_rows(self, rows: Sequence[BarRow], limit_ratio: float | None = None) -> None:
-        """Show these bars; `limit_ratio` is the part of each memory that the engine may take, 0..1."""
-        if (tuple(rows), limit_ratio) == (self.rows, self.limit_ratio):
+    def show_rows(self, rows: Sequence[BarRow], limit_ratio: float | None = None, *, is_old: bool = False) -> None:
+        """Show these bars, pale when they are old; the engine may take `limit_ratio` of each memory, 0..1."""
+        if (tuple(rows), limit_ratio, is_old) == (self.rows, self.limit_ratio, self.is_old):
             return
-        self.rows, self.limit_ratio = tuple(rows), limit_ratio
-        said = [f"{row.label}: {row.unknown or row.split.words}" for row in rows]
+        self.rows, self.limit_ratio, self.is_old = tuple(rows), limit_ratio, is_old
+        said = ["Old figures"] if is_old else []
+        said += [f"{row.label}: {row.unknown or row.split.words}" for row in rows]
         said += [self.limit_words] if self.limit_words else []
         self.setAccessibleDescription(". ".join(said))
         self.update()
@@ -231,8 +233,9 @@ class MemoryBars(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Paint labels, bars and the limit; for a single GPU its parts are listed below the bar."""
-        painter = QPainter(self)
+        painter = self.painter()
         painter.setFont(self._font)
+        painter.setOpacity(_OLD_OPACITY if self.is_old else 1.0)
         tokens = theme.tokens
         for number, row in enumerate(self.rows):
             bar = self.bar_rect(number)

@@ -41,3 +41,11 @@ def figures_and_length(run: PastRun, duration_s: float) -> list[str]:
 def said(run: PastRun) -> list[str]:
     """Return all there is to say, line by line."""
     return [title(run), f"{run.outcome}, {when(run)}", *([run.engine] if run.engine else []), speed(run)]
+
+
+def unread(run: PastRun) -> str:
+    """Say why there are no readings of its engine."""
+    cause = run.outcome.removeprefix("failed: ") if run.failed else ""
+    if not cause or cause == run.outcome:
+        return "It did not get ready; its log may tell why."
+    return f"It did not get ready: {cause}{'' if cause.endswith('.') else '.'}"

@@ -6,6 +6,7 @@ from PySide6.QtWidgets import QWidget
 
 from gui.theme import NOTE_PX, text_font, theme
 from gui.widgets import figures
+from gui.widgets.card_parts import OnCard
 
 POSITIONS_COLOUR = 2
 """Of the theme's series colours."""
@@ -16,7 +17,7 @@ _BOTTOM = 20
 _WIDEST_BAR = 56
 
 
-class PositionBars(QWidget):
+class PositionBars(OnCard):
     """Bars from 0 to 100 %, each with its figure on top and its position below; those of a second run are hollow."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -26,7 +27,6 @@ class PositionBars(QWidget):
         self._font = text_font(NOTE_PX)
         self.setMinimumSize(120, 80)
         self.setAccessibleName("Acceptance by position")
-        theme.changed.connect(self.update)
 
     def show_ratios(self, ratios: tuple[float | None, ...], others: tuple[float | None, ...] = ()) -> None:
         """Show these bars, 0..1 each, beside those of a second run; None has no bar."""
@@ -45,7 +45,7 @@ class PositionBars(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Paint axis, bars and figures."""
-        painter = QPainter(self)
+        painter = self.painter()
         painter.setFont(self._font)
         tokens = theme.tokens
         text = QFontMetrics(self._font)

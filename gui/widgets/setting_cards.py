@@ -59,7 +59,7 @@ def setting_cards() -> tuple[tuple[str, tuple[SettingRow, ...]], ...]:
                 SwitchRow("record", "Record runs", "Keeps the readings of every run for the History page."),
                 NumberRow(
                     "keep_history_days",
-                    "For",
+                    "Keep for",
                     "Readings of older runs are deleted.",
                     unit="days",
                     low=1,
@@ -67,7 +67,7 @@ def setting_cards() -> tuple[tuple[str, tuple[SettingRow, ...]], ...]:
                 ),
                 NumberRow(
                     "keep_history_bytes",
-                    "Together",
+                    "Together at most",
                     "When readings take more, those of the oldest runs are deleted.",
                     unit="GB",
                     low=0.01,
@@ -81,7 +81,7 @@ def setting_cards() -> tuple[tuple[str, tuple[SettingRow, ...]], ...]:
             (
                 NumberRow(
                     "keep_runs",
-                    "At most",
+                    "Keep at most",
                     "Older runs are deleted with their logs.",
                     unit="runs",
                     low=1,
@@ -90,7 +90,7 @@ def setting_cards() -> tuple[tuple[str, tuple[SettingRow, ...]], ...]:
                 ),
                 NumberRow(
                     "keep_runs_bytes",
-                    "Together",
+                    "Together at most",
                     "The newest finished run is always kept.",
                     unit="GB",
                     low=0.1,

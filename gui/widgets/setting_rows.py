@@ -174,8 +174,10 @@ class NumberRow(SettingRow):
         self.show_problem("")
 
     def show_problem(self, words: str) -> None:
-        """Say what is wrong and mark the field."""
+        """Say what is wrong and mark the field; the same number may be told again then."""
         super().show_problem(words)
+        if words:
+            self._value = None
         self.field.setProperty("state", "bad" if words else "")
         self.field.style().unpolish(self.field)
         self.field.style().polish(self.field)

@@ -11,6 +11,7 @@ from backend.curves import Curve
 from backend.events import Mark
 from gui.theme import mix, theme
 from gui.widgets import figures
+from gui.widgets.chart_lines import unbroken
 
 _HEIGHT_PX = 34
 _LEAST_PX = 6  # the stretch stays visible and can be taken hold of
@@ -165,7 +166,7 @@ class TimeStrip(QWidget):
             painter.drawRoundedRect(stretch.adjusted(0.5, 0.5, -0.5, -0.5), 4, 4)
 
     def _areas(self) -> list[QPolygonF]:
-        """Return the curve as one bar for each few pixels: the highest value there; a gap is none."""
+        """Return the curve in steps of a few pixels, each as high as the highest value there; a gap is none."""
         times, values = self._curve
         known = np.isfinite(values)
         if not known.any():
@@ -176,9 +177,10 @@ class TimeStrip(QWidget):
         np.maximum.at(highest, np.clip(places, 0, n_bars - 1), values[known])
         most = float(highest.max()) or 1.0
         base, high, wide = self.height() - 4.0, self.height() - 10.0, (self.width() - 2 * _PAD) / n_bars
-        bars = []
-        for number, value in enumerate(highest):
-            if value > 0:
-                left, top = _PAD + number * wide, base - value / most * high
-                bars.append(QPolygonF(QRectF(left, top, max(wide - 1, 1.0), base - top)))
-        return bars
+        areas = []
+        for part in unbroken(np.where(highest > 0, highest, np.nan)):
+            steps = [(base - highest[number] / most * high, number) for number in range(part.start, part.stop)]
+            points = [QPointF(_PAD + (number + side) * wide, top) for top, number in steps for side in (0, 1)]
+            ends = (QPointF(points[-1].x(), base), QPointF(points[0].x(), base))
+            areas.append(QPolygonF([*points, *ends]))
+        return areas

@@ -1,5 +1,7 @@
 """What holds the engine back, in a line under the figure of a card."""
 
+import re
+
 from PySide6.QtCore import QRect, QRectF, QSize, Qt
 from PySide6.QtGui import QColor, QFontMetrics, QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
@@ -36,9 +38,9 @@ class VerdictLine(PaintedText):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Paint the word and the words behind it."""
+        painter = self.painter()
         if self.verdict is None:
             return
-        painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         tokens = theme.tokens
         bold = QFontMetrics(self._bold)
@@ -56,5 +58,16 @@ class VerdictLine(PaintedText):
         room = QRect(left, 0, max(self.width() - left, 0), self.height())
         painter.setPen(QColor(tokens.muted))
         painter.setFont(self._font)
-        words = QFontMetrics(self._font).elidedText(self.verdict.words, Qt.TextElideMode.ElideRight, room.width())
-        painter.drawText(room, Qt.AlignmentFlag.AlignVCenter, words)
+        painter.drawText(room, Qt.AlignmentFlag.AlignVCenter, self.fitting(room.width()))
+
+    def fitting(self, width: int) -> str:
+        """Return the words that fit: all, or the figures without what they mean, then without their source."""
+        if self.verdict is None:
+            return ""
+        words = self.verdict.words
+        figures = re.split(r":|(?<=\.) ", words, maxsplit=1)[0]
+        metrics = QFontMetrics(self._font)
+        for shorter in (words, figures, re.sub(r" \(.*?\)", "", figures)):
+            if metrics.horizontalAdvance(shorter) <= width:
+                return shorter
+        return metrics.elidedText(shorter, Qt.TextElideMode.ElideRight, width)

@@ -125,7 +125,8 @@ class Stand:
         """Bring a card into sight; gives every line of it: the number of its view, and the name of its series."""
         assert isinstance(card, ChartCard)
         grid.ensureWidgetVisible(card)
-        self.panel.wait(lambda: card.moment is not None)
+        # Not what it drew before it was scrolled away, perhaps when nothing but the machine was known.
+        self.panel.wait(lambda: card.moment is not None and card.moment is grid._moment)
         for number, view in enumerate(card.views):
             for series in view.series:
                 yield number, series.name

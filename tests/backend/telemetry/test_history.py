@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from backend.curves import Curve
 from backend.events import HostSample, RunState, Sample
-from backend.hardware import GpuReading, GpuSnapshot
+from backend.hardware import GpuReading, GpuSnapshot, gpu_series
 from backend.telemetry.history import ENGINE_SERIES, HOST_SERIES, LEVELS, MAX_POINTS, RECENT_ACCEPTANCE, History, Track
 
 READY = Sample(t=0.0, interval_s=1.0, state=RunState.READY)
@@ -163,6 +163,52 @@ def test_readings_every_five_seconds_are_no_gap() -> None:
         history.append(replace(READY, t=STARTED + 6 * number, steps_per_s=1.0))
     for span_s in (60, 1800, 7200):
         assert not np.isnan(history.last("steps_per_s", seconds=span_s).values).any()
+
+
+def test_readings_that_are_to_come_seldom_from_now_on_are_no_gap() -> None:
+    """A person sets another interval while the window is open."""
+    history = History()
+    for second in range(10):
+        history.append(replace(READY, t=STARTED + second, steps_per_s=1.0))
+    history.expect_every(60.0)
+    for number in range(1, 10):
+        history.append(replace(READY, t=STARTED + 60 * number, steps_per_s=1.0))
+    assert not np.isnan(history.last("steps_per_s", seconds=600).values).any()
+    history.expect_every(1.0)
+    history.append(replace(READY, t=STARTED + 700, steps_per_s=1.0))
+    assert np.isnan(history.last("steps_per_s", seconds=600).values).sum() == 1
+
+
+def test_gpus_that_are_read_seldom_have_no_gaps_and_each_snapshot_counts_once() -> None:
+    """The same snapshot comes with every reading of the machine until there is another one."""
+    history = History()
+    name = gpu_series("GPU-1", "power_w")
+
+    def told(t: float, interval_s: float) -> None:
+        reading = GpuReading("GPU-1", STARTED + t, power_w=300.0)
+        history.append_gpus(GpuSnapshot(STARTED + t, readings=(reading,), interval_s=interval_s))
+
+    for second in range(181):
+        told(second // 60 * 60, 60.0)
+    assert known(history.last(name, seconds=600)) == [(STARTED + t, 300.0) for t in (0, 60, 120, 180)]
+    assert not np.isnan(history.last(name, seconds=600).values).any()
+    told(240, 0.5)  # the interval has just become a short one
+    told(241, 0.5)
+    assert not np.isnan(history.last(name, seconds=600).values).any()
+    told(300, 0.5)
+    assert np.isnan(history.last(name, seconds=600).values).sum() == 1, "nobody was reading for a minute"
+
+
+def test_series_that_turn_up_together_keep_their_own_values() -> None:
+    history = History()
+    for t, names in ((0, ("power_w",)), (1, ("power_w", "busy_ratio", "temperature_c"))):
+        told = {name: 10.0 * number + t for number, name in enumerate(names)}
+        reading = GpuReading("GPU-1", STARTED + t, **told)  # type: ignore[arg-type]
+        history.append_gpus(GpuSnapshot(STARTED + t, readings=(reading,)))
+    for seconds in (60, 7200):
+        for name, values in (("power_w", {0.0, 1.0}), ("busy_ratio", {11.0}), ("temperature_c", {21.0})):
+            assert {value for _, value in known(history.last(gpu_series("GPU-1", name), seconds=seconds))} == values
+        assert known(history.last("GPU-1/unheard_of", seconds=seconds)) == []
 
 
 def test_a_time_without_readings_is_a_gap_at_every_level() -> None:

@@ -1,14 +1,13 @@
 """A stand-in for the bridge: the signals a pane listens to, and a record of what it asked the chat."""
 
-import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import Signal
 
 from backend.desk.types import ChatView, RunView
-from backend.errors import UserError
 from backend.events import RunState
+from tests.gui.panes.direct_bridge import DirectBridge
 
 
 class _Chat:
@@ -29,33 +28,17 @@ class _Desk:
         self.chat = _Chat(calls)
 
 
-class FakeBridge(QObject):
-    """Runs each call at once, or fails it with `refusal`."""
+class FakeBridge(DirectBridge):
+    """Tells of conversations, and keeps what was asked of the chat."""
 
-    run_changed = Signal(object)
     chat_changed = Signal(object)
     chat_grew = Signal(object)
 
     def __init__(self) -> None:
         super().__init__()
-        self.run = RunView()
         self.chat = ChatView()
         self.calls: list[tuple[Any, ...]] = []
         self.desk = _Desk(self.calls)
-        self.refusal: UserError | None = None
-
-    def call(
-        self,
-        owner: QObject,
-        work: Coroutine[Any, Any, None],
-        *,
-        done: Callable[[None], None] | None = None,
-        failed: Callable[[UserError], None] | None = None,
-    ) -> None:
-        with contextlib.suppress(StopIteration):
-            work.send(None)
-        if self.refusal is not None and failed is not None:
-            failed(self.refusal)
 
     def tell_run(self, state: RunState, *, prompt: str = "") -> None:
         """The engine has another state."""

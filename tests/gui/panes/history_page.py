@@ -1,23 +1,22 @@
 """The History page on a bridge that answers at once from runs that a test has made up."""
 
-import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from PySide6.QtCore import QObject, QSettings, Signal
+from PySide6.QtCore import QSettings
 from pytestqt.qtbot import QtBot
 
 from backend.curves import Readings, RecordedRun
-from backend.desk.types import RunView, SettingsView
+from backend.desk.types import SettingsView
 from backend.errors import UserError
 from backend.events import Mark, PastRun
-from gui.bridge import Bridge
 from gui.panes.history import HistoryPane
 from gui.widgets.chart_card import ChartCard
+from tests.gui.panes.direct_bridge import DirectBridge
 
 T = 1_800_000_000.0
 
@@ -70,38 +69,17 @@ class FakeHistory:
         self._note("export", run_id, path, kind, begin, end)
 
 
-class FakeBridge(QObject):
-    """Runs each call to its end before it returns."""
-
-    run_changed = Signal(object)
-    store_problem_changed = Signal(object)
-    call_failed = Signal(object)
+class FakeBridge(DirectBridge):
+    """Answers at once from runs that were made up."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.run = RunView()
         self.history = FakeHistory()
         self.records = True
         self.desk = SimpleNamespace(history=self.history, settings_view=self._settings_view)
 
     async def _settings_view(self) -> SettingsView:
         return SettingsView({"record": self.records}, {})
-
-    def call(
-        self,
-        _owner: QObject,
-        work: Coroutine[Any, Any, Any],
-        *,
-        done: Callable[[Any], None] | None = None,
-        failed: Callable[[UserError], None] | None = None,
-    ) -> None:
-        try:
-            result = asyncio.run(work)
-        except UserError as error:
-            (failed or self.call_failed.emit)(error)
-        else:
-            if done is not None:
-                done(result)
 
     def add(self, *runs: RecordedRun) -> None:
         """Have these runs recorded."""
@@ -115,7 +93,7 @@ class Page:
         self, qtbot: QtBot, bridge: FakeBridge, store: QSettings, *, size: tuple[int, int] = (1330, 776)
     ) -> None:
         self.qtbot, self.bridge = qtbot, bridge
-        self.pane = HistoryPane(cast("Bridge", bridge), store)
+        self.pane = HistoryPane(bridge.as_bridge, store)
         qtbot.addWidget(self.pane)
         self.pane.resize(*size)
         self.pane.show()

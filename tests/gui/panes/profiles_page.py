@@ -1,40 +1,32 @@
 """The Profiles page on a bridge that answers at once from a real room of profiles, and how a person works with it."""
 
-import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
 
-from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractButton, QComboBox, QLineEdit
 from pytestqt.qtbot import QtBot
 
 from backend import paths
 from backend.desk.types import RunView
-from backend.errors import UserError
-from gui.bridge import Bridge
 from gui.panes.profiles import ProfilesPane
 from gui.qt_models.profile_list import ENTRY
 from gui.widgets.field_editor import FieldEditor
 from gui.widgets.name_dialog import NameDialog
 from tests.backend.desk.profile_rooms import Rooms
+from tests.gui.panes.direct_bridge import DirectBridge
 
 LEFT = Qt.MouseButton.LeftButton
 
 
-class DirectBridge(QObject):
-    """Runs each call to its end before it returns; while `held`, answers wait until `release`."""
-
-    run_changed = Signal(object)
-    call_failed = Signal(object)
-    job_progressed = Signal(object)
+class RoomBridge(DirectBridge):
+    """Answers from real rooms; while `held`, answers wait until `release`."""
 
     def __init__(self, rooms: Rooms) -> None:
         super().__init__()
         self.desk = SimpleNamespace(profiles=rooms.profiles)
-        self.run = RunView()
         self.held: list[Callable[[], None]] | None = None
         self._rooms = rooms
 
@@ -43,25 +35,8 @@ class DirectBridge(QObject):
         self.run = self._rooms.runs.shown = run
         self.run_changed.emit(run)
 
-    def call(
-        self,
-        _owner: QObject,
-        work: Coroutine[Any, Any, Any],
-        *,
-        done: Callable[[Any], None] | None = None,
-        failed: Callable[[UserError], None] | None = None,
-    ) -> None:
-        try:
-            result = asyncio.run(work)
-        except UserError as error:
-            problem = error  # the name in the clause is gone when the answer is given
-            self._answer(lambda: (failed or self.call_failed.emit)(problem))
-        else:
-            if done is not None:
-                answer = done
-                self._answer(lambda: answer(result))
-
-    def _answer(self, give: Callable[[], None]) -> None:
+    def answer(self, give: Callable[[], None]) -> None:
+        """Give an answer, or keep it."""
         if self.held is None:
             give()
         else:
@@ -73,11 +48,6 @@ class DirectBridge(QObject):
         for give in reversed(held) if newest_first else held:
             give()
 
-    @property
-    def as_bridge(self) -> Bridge:
-        """This, for whoever wants a Bridge."""
-        return cast("Bridge", self)
-
 
 class Page:
     """The page, and how a person works with it."""
@@ -85,7 +55,7 @@ class Page:
     def __init__(self, qtbot: QtBot, *, width: int = 1364, height: int = 802) -> None:
         self.qtbot = qtbot
         self.rooms = Rooms()
-        self.bridge = DirectBridge(self.rooms)
+        self.bridge = RoomBridge(self.rooms)
         self.pane = ProfilesPane(self.bridge.as_bridge)
         qtbot.addWidget(self.pane)
         self.pane.resize(width, height)

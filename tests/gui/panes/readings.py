@@ -1,21 +1,18 @@
 """A bridge without a backend, and readings whose figures fit together."""
 
-import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
-
-from PySide6.QtCore import QObject, Signal
+from typing import Any
 
 from backend.curves import Readings
-from backend.desk.types import Reading, RunView
-from backend.errors import UserError
+from backend.desk.types import Reading, RunView, SettingsView
 from backend.events import HostSample, Mark, RunState, Sample, Speculation
 from backend.hardware import GpuSnapshot
 from backend.telemetry.history import History
 from gui.bridge import Bridge
+from tests.gui.panes.direct_bridge import DirectBridge
 
 STARTED = 1_800_000_000.0
 GIB = 1024**3
@@ -24,40 +21,34 @@ READY = RunView(
 )
 
 
-class FakeBridge(QObject):
-    """The part of a bridge that a page of charts listens to."""
-
-    run_changed = Signal(object)
-    sampled = Signal(object)
+class FakeBridge(DirectBridge):
+    """The part of a bridge that a page of charts listens to, and a desk that keeps settings."""
 
     def __init__(self) -> None:
         super().__init__()
         self.history = History()
-        self.run = RunView()
+        self.reading: Reading | None = None
         self.gpus: GpuSnapshot | None = None
         self.marks: deque[Mark] = deque()
-        self.desk = SimpleNamespace(settings=SimpleNamespace(gpu_profiling=True))
-        self.refusal: UserError | None = None
+        self.saved: dict[str, Any] = {"gpu_peak_bytes_per_s": {}}
+        self.desk = SimpleNamespace(
+            settings=SimpleNamespace(gpu_profiling=True),
+            settings_view=self._settings_view,
+            change_settings=self._change_settings,
+        )
         self.measured_for: set[str] = set()  # pages that show what GPUs are measured for
+
+    async def _settings_view(self) -> SettingsView:
+        return SettingsView(dict(self.saved), {})
+
+    async def _change_settings(self, **values: Any) -> SettingsView:
+        if self.refusal is None:
+            self.saved |= values
+        return await self._settings_view()
 
     def want_activity(self, page: str, wanted: bool) -> None:
         """As the bridge does, at once."""
         (self.measured_for.add if wanted else self.measured_for.discard)(page)
-
-    def call(
-        self,
-        _owner: QObject,
-        work: Coroutine[Any, Any, Any],
-        *,
-        done: Callable[[Any], None] | None = None,
-        failed: Callable[[UserError], None] | None = None,
-    ) -> None:
-        """Run a call to its end, or fail it with `refusal`."""
-        result = asyncio.run(work)
-        if self.refusal is not None and failed is not None:
-            failed(self.refusal)
-        elif done is not None:
-            done(result)
 
     def show(self, view: RunView) -> None:
         """Tell of another state, as the bridge does."""
@@ -66,6 +57,7 @@ class FakeBridge(QObject):
 
     def record(self, reading: Reading) -> None:
         """Put a reading into the history only: what came before the page looked."""
+        self.reading = reading
         self.history.append_host(reading.host)
         if reading.engine is not None:
             self.history.append(reading.engine)
@@ -82,11 +74,6 @@ class FakeBridge(QObject):
     def run_readings(self, names: Sequence[str], seconds: float, until: float) -> Readings:
         """As the bridge does."""
         return Bridge.run_readings(self.as_bridge, names, seconds, until)
-
-    @property
-    def as_bridge(self) -> Bridge:
-        """Itself, for the constructor of a page."""
-        return cast("Bridge", self)
 
 
 def counting(second: int) -> Sample:

@@ -145,6 +145,7 @@ def test_a_run_that_never_got_ready_shows_the_machine_and_says_why(
     page = Page(qtbot, bridge, store)
     assert page.pane.grid.idle.isVisible()
     assert page.pane.grid.idle.title.text() == "The engine was never read"
+    assert page.pane.grid.idle.words.text() == "It did not get ready: no memory."
     assert not page.card("tokens").isVisible()
     assert page.card("host").figure.figure == "50 %"
     assert page.card("host").legend.values() == {"CPU": "50.0 %", "memory": "25.0 %"}

@@ -24,7 +24,7 @@ from gui.widgets.field_editor import FieldEditor
 from tests.backend.desk.profile_rooms import Rooms
 from tests.backend.launch import profile_cases
 from tests.e2e.fake_environment import make_environment
-from tests.gui.panes.profiles_page import DirectBridge, Page, own_file
+from tests.gui.panes.profiles_page import Page, RoomBridge, own_file
 
 CONTROL = Qt.KeyboardModifier.ControlModifier
 MINE = '# mine, with care\nschema = 1\ntitle = "Mine"\n\n[target]\nmodel = "a/b" # the model\nmax_model_len = 4_096\n'
@@ -55,7 +55,7 @@ def test_the_demo_that_pays_opens_first_and_the_list_has_headings(page: Page) ->
 
 def test_the_running_profile_opens_first(qtbot: QtBot) -> None:
     rooms = Rooms()
-    bridge = DirectBridge(rooms)
+    bridge = RoomBridge(rooms)
     bridge.show_run(RunView(RunState.READY, profile="demo"))
     pane = ProfilesPane(bridge.as_bridge)
     qtbot.addWidget(pane)
@@ -175,7 +175,7 @@ def test_findings_lead_to_their_field(page: Page) -> None:
 def test_without_an_engine_the_page_says_what_to_do(qtbot: QtBot) -> None:
     rooms = Rooms()
     rooms.engines.answer = None
-    pane = ProfilesPane(DirectBridge(rooms).as_bridge)
+    pane = ProfilesPane(RoomBridge(rooms).as_bridge)
     qtbot.addWidget(pane)
     pane.show()
     assert pane.command.text.placeholderText() == "Install or add an engine in Settings to see the exact command."

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import Qt, QUrl
-from PySide6.QtTest import QTest
+from PySide6.QtTest import QSignalSpy, QTest
 from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QLineEdit
 from pytestqt.qtbot import QtBot
 
 from backend import paths
-from backend.desk.types import EngineEntry, RunView
-from backend.events import RunState
+from backend.desk.types import EngineEntry, Reading, RunView
+from backend.events import HostSample, RunState
+from backend.hardware import PeakSource
 from backend.launch import environments, machine
 from backend.launch.install_plan import MachineFacts, PythonFacts
 from backend.settings import Settings
@@ -132,6 +133,7 @@ def test_the_peak_of_a_gpu_is_entered(qtbot: QtBot, bridge: Bridge, pane: Settin
     assert isinstance(peaks, GpuPeaks)
     assert not peaks.fields
     pane.hide()
+    bridge.sampled.disconnect(pane._on_sampled)  # this machine may have no GPU
     bridge.gpus = gpu_scenes.snapshot(0, 2)
     pane.show()
     assert list(peaks.fields) == [gpu_scenes.uuid(0), gpu_scenes.uuid(1)]
@@ -141,6 +143,11 @@ def test_the_peak_of_a_gpu_is_entered(qtbot: QtBot, bridge: Bridge, pane: Settin
     qtbot.waitUntil(lambda: peaks.said == "Saved", timeout=LIMIT_MS)
     assert written()["gpu_peak_bytes_per_s"] == {gpu_scenes.uuid(1): 3.35e12}
     assert bridge.desk.settings.gpu_peak_bytes_per_s == {gpu_scenes.uuid(1): 3.35e12}
+    entered = gpu_scenes.info(1, peak_bytes_per_s=3.35e12, peak_source=PeakSource.USER)
+    bridge.gpus = gpu_scenes.snapshot(1, gpus=[gpu_scenes.info(0), entered])
+    pane._on_sampled(Reading(HostSample(gpu_scenes.STARTED, 0.1, 1, 2), gpus=bridge.gpus))
+    assert "3,350 GB/s, entered by hand" in peaks.known[gpu_scenes.uuid(1)].text(), "in use from the next reading on"
+    assert peaks.fields[gpu_scenes.uuid(1)] is field
 
 
 @pytest.mark.parametrize(
@@ -178,6 +185,20 @@ def test_words_of_the_backend_are_shown(qtbot: QtBot, pane: SettingsPane) -> Non
     qtbot.waitUntil(lambda: row.problem != "", timeout=LIMIT_MS)
     assert "greater than or equal to 0.25" in row.problem
     assert row.said == ""
+
+
+def test_what_could_not_be_written_is_tried_again_with_enter(qtbot: QtBot, pane: SettingsPane) -> None:
+    row = number(pane, "stall_s")
+    row.field.setText("33")
+    QTest.keyClick(row.field, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: row.said == "Saved", timeout=LIMIT_MS)
+    told = QSignalSpy(row.changed)
+    QTest.keyClick(row.field, Qt.Key.Key_Return)
+    assert told.count() == 0, "nothing is new"
+    row.show_problem("The file cannot be written. Check the disk.")
+    QTest.keyClick(row.field, Qt.Key.Key_Return)
+    assert [told.at(number) for number in range(told.count())] == [["stall_s", 33.0]]
+    qtbot.waitUntil(lambda: row.said == "Saved", timeout=LIMIT_MS)
 
 
 def test_theme_applies_at_once_and_is_written(qtbot: QtBot, pane: SettingsPane, themed_app: QApplication) -> None:

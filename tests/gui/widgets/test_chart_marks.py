@@ -12,7 +12,8 @@ from pytestqt.qtbot import QtBot
 
 from backend.events import Mark
 from gui.theme import theme
-from gui.widgets.chart import Chart, Line
+from gui.widgets.chart import Chart
+from gui.widgets.chart_lines import Line
 from gui.widgets.chart_marks import SYMBOL_PX, grouped
 
 KINDS = ("start", "ready", "chat", "bench", "crash", "stop", "stall", "version", "unheard of")
@@ -89,7 +90,7 @@ def test_nothing_is_painted_anew_before_a_mark_has_moved_by_a_pixel(chart: Chart
 
 
 def test_symbol_and_line_stand_at_the_pixel_of_the_time(chart: Chart, qtbot: QtBot) -> None:
-    box = chart._plot.getViewBox()
+    box = chart._box
     before = chart._view.grab().toImage()
     chart.show_marks([(-120.0, mark("crash"))])
     there = chart._view.mapFromScene(box.mapViewToScene(QPointF(-120.0, chart.limit)))
@@ -124,7 +125,7 @@ def test_what_happened_is_told_by_tooltip_and_to_assistive_technology(chart: Cha
     assert near.words == "Failed (signal 9)"
     assert chart.mark_near(-150.0) is None
     viewport = chart._view.viewport()
-    box = chart._plot.getViewBox()
+    box = chart._box
     there = chart._view.mapFromScene(box.mapViewToScene(QPointF(-100.0, chart.limit / 2)))
 
     def tooltip_at(point: QPoint) -> str:

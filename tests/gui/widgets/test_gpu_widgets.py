@@ -8,16 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QColor, QImage, QPainter
+from PySide6.QtGui import QColor, QFontMetrics, QImage, QPainter
 from PySide6.QtTest import QSignalSpy, QTest
 from pytestqt.qtbot import QtBot
 
-from backend.hardware import GpuLink, PeakSource, Why
-from gui.theme import theme
-from gui.widgets import gpu_words, memory_bar
+from backend.hardware import GpuLink, GpuProcess, PeakSource, Why
+from gui.theme import NOTE_PX, text_font, theme
+from gui.widgets import figures, gpu_words, memory_bar
 from gui.widgets.card_parts import Legend, LegendEntry
 from gui.widgets.cell_rows import Cell, Column, Row
 from gui.widgets.cell_table import CellTable
+from gui.widgets.gpu_lines import shorter
 from gui.widgets.gpu_peaks import GpuPeaks
 from gui.widgets.gpu_strip import GpuStrip, summary
 from gui.widgets.memory_bar import BarRow, MemoryBars, Shares, shares
@@ -39,11 +40,47 @@ def test_slices_are_named_after_the_gpu_they_are_cut_from() -> None:
 
 
 def test_the_gpus_of_the_engine_are_those_whose_memory_it_holds() -> None:
-    readings = [scenes.reading(0, 0, engine_bytes=0.0), scenes.reading(0, 1), scenes.reading(0, 2, engine_bytes=None)]
+    readings = [
+        scenes.reading(0, 0, engine_bytes=0.0),
+        scenes.reading(0, 1),
+        scenes.reading(0, 2, engine_bytes=None, processes=None),
+    ]
     snapshot = scenes.snapshot(0, 3, readings=readings)
     assert [gpu.index for gpu in gpu_words.of_engine(snapshot)] == [1]
     nobody = [replace(each, engine_bytes=None) for each in readings]
+    nobody = [replace(each, processes=None) for each in nobody]
     assert len(gpu_words.of_engine(scenes.snapshot(0, 3, readings=nobody))) == 3, "all of them where nobody knows"
+
+
+def test_where_sizes_are_not_told_the_processes_say_which_gpu_is_the_engines() -> None:
+    """WSL: the driver names processes and no sizes."""
+    held = (GpuProcess(scenes.ENGINE_PID, None, "VLLM::Worker", is_engine=True),)
+    readings = [
+        scenes.reading(0, 0, engine_bytes=None, processes=(GpuProcess(1, None),)),
+        scenes.reading(0, 1, engine_bytes=None, processes=held),
+    ]
+    assert [gpu.index for gpu in gpu_words.of_engine(scenes.snapshot(0, 2, readings=readings))] == [1]
+
+
+def test_the_age_of_old_figures_is_that_of_the_newest_reading() -> None:
+    made = scenes.old(scenes.snapshot(0, 2, readings=[scenes.reading(0, 0), scenes.lost(0, 1)]), 75)
+    now = STARTED + 75
+    assert gpu_words.trouble_words(made, now) == "The driver does not answer. The last figures are 1 min 15 s old."
+    assert gpu_words.trouble_short(made, now) == "the last are 1 min 15 s old"
+    assert gpu_words.trouble_words(scenes.snapshot(0, 2), STARTED + 75) == "", "it is slow, and not old"
+
+
+@pytest.mark.parametrize(
+    ("cost_s", "words"),
+    [
+        (None, "read every 0.5 s"),
+        (0.0032, "read every 0.5 s, which takes 3 ms"),
+        (0.0001, "read every 0.5 s, which takes less than 1 ms"),
+        (1.2, "read every 0.5 s, which takes 1,200 ms"),
+    ],
+)
+def test_what_reading_costs(cost_s: float | None, words: str) -> None:
+    assert gpu_words.sampler_words(scenes.snapshot(0, 1, cost_s=cost_s)) == words
 
 
 @pytest.mark.parametrize(
@@ -200,6 +237,27 @@ def test_a_strip_is_there_only_with_gpus(qtbot: QtBot) -> None:
     assert strip.isHidden()
 
 
+def test_a_strip_says_how_old_figures_are_and_does_not_show_unknown_as_empty(qtbot: QtBot) -> None:
+    strip = GpuStrip()
+    qtbot.addWidget(strip)
+    made = scenes.snapshot(0, 1)
+    for seconds in (5, 65):
+        strip.show_snapshot(scenes.old(made, seconds), STARTED + seconds)
+    assert strip.toolTip().endswith("The last figures are 1 min 5 s old.")
+
+    def ground(used: float | None) -> str:
+        """Colour in the middle of the bar."""
+        unknown = scenes.reading(0, 0, memory_used_bytes=used)
+        strip.show_snapshot(scenes.snapshot(0, 1, readings=[unknown]), STARTED)
+        strip.resize(300, 20)
+        picture = strip.grab().toImage()
+        label = QFontMetrics(text_font(NOTE_PX)).horizontalAdvance("GPU 0")
+        return str(picture.pixelColor(label + 6 + 50, 10).name())
+
+    assert ground(0.0) == theme.tokens.line
+    assert ground(None) != theme.tokens.line
+
+
 def test_the_gpus_in_a_few_words() -> None:
     readings = [scenes.reading(0, n, power_w=300.0 + n, temperature_c=60.0 + n) for n in range(2)]
     assert summary(scenes.snapshot(0, 2, readings=readings), STARTED)[0] == "601 W  ·  61 °C  ·  no throttling"
@@ -209,7 +267,9 @@ def test_the_gpus_in_a_few_words() -> None:
     assert "GPU 1 is throttled: thermal limit" in more
     words, _, tone = summary(scenes.snapshot(0, 2, readings=[readings[0], scenes.lost(0, 1)]), STARTED)
     assert (words, tone) == ("300 W  ·  60 °C  ·  GPU 1 lost", "bad")
-    words, more, tone = summary(scenes.snapshot(0, 2, stale=True), STARTED + 12)
+    words, more, _ = summary(scenes.snapshot(0, 2, readings=[readings[0], scenes.lost(0, 1)]), STARTED)
+    assert "Power of 1 of 2 GPUs" in more
+    words, more, tone = summary(scenes.old(scenes.snapshot(0, 2), 12), STARTED + 12)
     assert (words, tone) == ("GPU figures are old", "warn")
     assert "12 s old" in more
     silent = scenes.without(readings[0], Why.NOT_SUPPORTED, "power_w", "throttle")
@@ -300,6 +360,28 @@ def test_a_peak_is_entered_and_taken_back(qtbot: QtBot) -> None:
     second.editingFinished.emit()
     assert told.at(1) == ["gpu_peak_bytes_per_s", {"GPU-elsewhere": 5e11}]
     assert not peaks.problem
+    for typed, peak in (("3,352", 3352e9), ("1,5", 1.5e9), ("1,008.5", 1008.5e9)):
+        second.setText(typed)
+        second.editingFinished.emit()
+        assert told.at(told.count() - 1)[1][scenes.uuid(1)] == peak, typed
+    peaks.show_problem("The file cannot be written. Check the disk.")
+    n_told = told.count()
+    second.editingFinished.emit()
+    assert told.count() == n_told + 1, "Enter tries it again"
+
+
+def test_many_gpus_are_said_in_fewer_words_the_least_and_the_greatest_last() -> None:
+    amounts = (980.0, 1010.0, None, 99.0)
+    entries = [LegendEntry(f"GPU {n}", figures.number(amount), n, amount=amount) for n, amount in enumerate(amounts)]
+    numbers, ends, highest = shorter(entries)
+    assert [(entry.label, entry.value) for entry in numbers] == [
+        ("0", "980"), ("1", "1,010"), ("2", figures.UNKNOWN), ("3", "99"),
+    ]  # fmt: skip
+    assert [(entry.label, entry.value) for entry in ends] == [("lowest", "99"), ("highest", "1,010")]
+    assert list(highest) == [ends[1]]
+    unknown = [replace(entry, value=figures.UNKNOWN, amount=None) for entry in entries]
+    assert list(shorter(unknown)[1]) == []
+    assert shorter(entries[:2]) == ()
 
 
 def test_a_field_stays_while_someone_types_and_the_peak_changes(qtbot: QtBot) -> None:

@@ -11,12 +11,11 @@ from PySide6.QtTest import QTest
 
 from backend.desk.types import ChatSettings
 from backend.events import RunState
-from gui.panes.history import HistoryPane
 from gui.panes.profiles import ProfilesPane
 from tests.tools.shots.camera import Camera
 from tests.tools.stage import Stage, application, chat
 
-_PROFILE, _OTHER_PROFILE = "demo-ngram", "demo"
+_PROFILE = "demo-ngram"
 _PAGES = ("profiles", "logs", "settings")
 _PROMPT = (
     "Repeat this text:\nThe river runs past the old mill, under the stone bridge and into the lake. In spring the lake "
@@ -27,12 +26,13 @@ _LOAD_S = 70.0
 _SPAN_S = 60
 
 
-def take(folder: Path, home: Path, *, scaled: Callable[[], int]) -> int:
-    """Take all pictures of real runs; `scaled` takes those at 1.5 times the size on the engine that runs."""
+def take(folder: Path, home: Path, *, scaled: Callable[[], int] | None) -> int:
+    """Take all pictures of real runs; `scaled` takes those of other sizes on the engine that runs, if wanted."""
     application()
     stage = Stage(home, agreed=frozenset({"engine-cpu", "demo"}))
-    camera = Camera(stage.window, folder)
+    camera = Camera(stage.window, folder, every_size=scaled is not None)
     stage.open()
+    _record_nothing(stage)
     stage.wait(lambda: len(stage.bridge.history.last("cpu_ratio", seconds=60).times) >= 5, "some readings")
     camera.both("idle")
     stage.start(_PROFILE)
@@ -49,35 +49,25 @@ def take(folder: Path, home: Path, *, scaled: Callable[[], int]) -> int:
     _show_span(stage)
     _work_on(stage)
     camera.both("run")
-    stage.window.resize(1100, 700)
-    QTest.qWait(1500)
-    camera.both("run-1100x700")
-    for key in _PAGES:
-        _page(stage, camera, key, "-1100x700")
-    stage.window.resize(2560, 1440)
-    stage.window.show_page("run")
-    QTest.qWait(1500)
-    camera.both("run-2560x1440")
-    stage.window.resize(1440, 900)
+    camera.resized("run", 1100, 700)
+    camera.resized("run", 2560, 1440)
     _pages(stage, camera)
     stage.window.close()
     stage.wait(lambda: stage.window.closing.dialog is not None, "the question")
     QTest.qWait(300)
     dialog = stage.window.closing.dialog
     assert dialog is not None
-    dialog.grab().save(str(folder / "closing-dark.png"))
+    camera.one("closing-dark", dialog)
     dialog.buttons["cancel"].click()
-    stage.close(leave_running=True)
-    if code := scaled():
+    stage.close(leave_running=scaled is not None)
+    if scaled is not None and (code := scaled()):
         return code
-    _second(home)
     _failed(folder, home)
-    _history(folder, home)
     return 0
 
 
 def take_scaled(folder: Path) -> int:
-    """The same window at 1.5 times the size; takes over the engine that runs, and ends it."""
+    """Take those at 1.5 times the size; takes over the engine that runs, and ends it."""
     application()
     stage = Stage(folder)
     camera = Camera(stage.window, folder, "-1.5x")
@@ -93,38 +83,6 @@ def take_scaled(folder: Path) -> int:
     stage.close()
     (folder / "window.ini").unlink(missing_ok=True)
     return 0
-
-
-def _second(home: Path) -> None:
-    """Another run, so that the History page has two to lay over each other."""
-    stage = Stage(home, agreed=frozenset({"engine-cpu", "demo"}))
-    stage.open()
-    stage.start(_OTHER_PROFILE)
-    stage.wait_for(RunState.READY, RunState.FAILED)
-    _short_answers(stage)
-    _load(stage, _LOAD_S)
-    stage.close()
-
-
-def _history(folder: Path, home: Path) -> None:
-    """The runs that were recorded, one opened and two compared."""
-    stage = Stage(home)
-    camera = Camera(stage.window, folder)
-    stage.open()
-    stage.window.show_page("history")
-    page = stage.window.page("history")
-    assert isinstance(page, HistoryPane)
-    stage.wait(lambda: page.model.rowCount() >= 3, "the recorded runs")
-    selection = page.list.view.selectionModel()
-    flag = selection.SelectionFlag
-    for row, name in ((2, "history"), (1, "history-two")):
-        selection.setCurrentIndex(page.model.index(row, 0), flag.Select if row == 1 else flag.ClearAndSelect)
-        QTest.qWait(3000)
-        camera.both(name)
-    stage.window.resize(1100, 700)
-    QTest.qWait(1500)
-    camera.both("history-1100x700")
-    stage.close()
 
 
 def _failed(folder: Path, home: Path) -> None:
@@ -152,14 +110,21 @@ def _pages(stage: Stage, camera: Camera) -> None:
     stage.window.show_page("run")
 
 
-def _page(stage: Stage, camera: Camera, key: str, suffix: str = "") -> None:
+def _page(stage: Stage, camera: Camera, key: str) -> None:
     """Grab one page once it shows what it has."""
     stage.window.show_page(key)
     page = stage.window.page(key)
     if isinstance(page, ProfilesPane):
         stage.wait(lambda: page.current != "", "the form")
     QTest.qWait(2500)
-    camera.both(f"{key}{suffix}")
+    camera.both(key)
+    camera.resized(key, 1100, 700)
+
+
+def _record_nothing(stage: Stage) -> None:
+    """Leave the recorded runs of whoever takes the pictures alone: they are kept beside the engines."""
+    stage.bridge.call(stage.window, stage.bridge.desk.change_settings(record=False))
+    stage.wait(lambda: not stage.bridge.desk.settings.record, "the setting")
 
 
 def _short_answers(stage: Stage) -> None:
@@ -194,4 +159,10 @@ def _work_on(stage: Stage) -> None:
     run = stage.bridge.run
     for _ in range(2):
         threading.Thread(target=chat, args=(run.url, run.model, _PROMPT, 400), daemon=True).start()
-    stage.live(4)
+    stage.wait(lambda: _tokens_per_s(stage) > 0, "the first tokens")
+    stage.live(3)
+
+
+def _tokens_per_s(stage: Stage) -> float:
+    newest = stage.bridge.reading
+    return (newest.engine.generation_tokens_per_s or 0.0) if newest is not None and newest.engine is not None else 0.0
