@@ -43,7 +43,7 @@ soak: $(READY)
 	@$(BIN)/specdeck engines install --cpu --yes
 	$(BIN)/pytest -s -q -p no:randomly --soak-starts $(N) tests/e2e/test_soak.py
 
-## pictures of every page and state, from a real run, into assets/screenshots
+## pictures of every page and state, of a real run and of invented GPUs, into assets/screenshots
 shots: $(READY)
 	@$(BIN)/specdeck engines install --cpu --yes
 	$(BIN)/python -m tests.tools.shots assets/screenshots

@@ -16,13 +16,15 @@ from backend.checkpoints import catalog
 from backend.checkpoints.catalog import BUILT_PREFIX, ModelFiles, ModelState
 from backend.errors import ModelError, ProfileError, UserError
 from backend.events import Finding, HostSample, RunStatus, Sample
-from backend.launch import command, ending, leftovers, preflight, processes, profile_toml, run_folder
+from backend.hardware import NvidiaDriver
+from backend.launch import command, ending, kept_secrets, leftovers, preflight, processes, profile_toml, run_folder
 from backend.launch.environments import EngineEnvironment
 from backend.launch.leftovers import Leftover
 from backend.launch.profile import Profile
 from backend.launch.profile_store import ProfileStore
 from backend.launch.run_folder import RunFolder
 from backend.launch.supervisor import ENDED, Supervisor
+from backend.telemetry import nvml
 from backend.telemetry.history import History
 from backend.telemetry.host import HostReader
 from backend.telemetry.run_store import UNSEEN_END, RunEnd
@@ -111,15 +113,20 @@ class Control:
             folder.write_profile(profile_toml.dumps(profile))
             # Short and outside the run's folder: sockets in it have paths of at most 107 bytes.
             temp_dir = Path(tempfile.mkdtemp(prefix=ending.temp_prefix(folder.run_id)))
+            kept = await asyncio.to_thread(kept_secrets.load, profile.name)
+            api_key = kept.pop(kept_secrets.API_KEY, "") or secrets.token_urlsafe(32)
+            base_env = {**os.environ, **kept}
+            needs_gpus = command.needs_gpu_list(profile, environment, base_env)
             launch = command.build(
                 profile,
                 environment=environment,
                 run_id=folder.run_id,
                 temp_dir=temp_dir,
                 models=self._folders.models,
-                api_key=secrets.token_urlsafe(32) if profile.server.api_key else None,
+                api_key=api_key if profile.server.api_key else None,
                 offline=offline,
-                base_env=os.environ,
+                base_env=base_env,
+                gpus=await asyncio.to_thread(_gpu_list) if needs_gpus else None,
             )
             return await Supervisor.start(
                 folder, launch, temp_dir=temp_dir, settings=self.settings, usual=usual, on_change=on_change
@@ -255,3 +262,11 @@ class Control:
 
 def _is_built(files: ModelFiles) -> bool:
     return files.model.startswith(BUILT_PREFIX)
+
+
+def _gpu_list() -> tuple[tuple[str, int], ...] | None:
+    """Return (UUID, number in PCI order) of this machine's GPUs, None when the driver does not answer."""
+    driver = nvml.ask_child()
+    if not isinstance(driver, NvidiaDriver):
+        return None
+    return tuple((gpu.uuid, number) for number, gpu in enumerate(driver.gpus))

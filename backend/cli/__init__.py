@@ -11,7 +11,20 @@ import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
-from backend.cli import calibrate, doctor, engines, gpus, history, profiles, run, runs, watch, window
+from backend.cli import (
+    calibrate,
+    doctor,
+    engines,
+    export,
+    gpus,
+    history,
+    import_,
+    profiles,
+    run,
+    runs,
+    watch,
+    window,
+)
 from backend.errors import EngineError, UsageError, UserError
 
 app = typer.Typer(
@@ -26,6 +39,8 @@ app.command()(runs.status)
 app.command()(runs.stop)
 app.command()(watch.command(default_url=runs.only_url))
 app.command()(doctor.doctor)
+app.command("import")(import_.import_)
+app.command()(export.export)
 app.command()(gpus.gpus)
 app.command()(calibrate.calibrate)
 app.add_typer(engines.app, name="engines")

@@ -2,15 +2,16 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from backend import paths
 from backend.checkpoints import catalog
 from backend.errors import EngineEnvironmentError, ProfileError
 from backend.events import Finding, Severity
-from backend.launch import engine_options, engine_variables
+from backend.launch import engine_options, engine_variables, gpu_names
 from backend.launch.environments import EngineEnvironment
+from backend.launch.gpu_names import GpuList
 from backend.launch.probe import Probe
 from backend.launch.processes import RUN_ID_VARIABLE
 from backend.launch.profile import Profile
@@ -60,6 +61,7 @@ def build(
     offline: bool,
     base_env: Mapping[str, str],
     cores: Sequence[int] | None = None,
+    gpus: GpuList | None = None,
 ) -> Launch:
     """Return what starts the engine of a profile.
 
@@ -73,10 +75,11 @@ def build(
         offline: True keeps vLLM from asking the hub.
         base_env: the user's variables.
         cores: CPU numbers that the engine may use, by default those that we may use.
+        gpus: the machine's GPUs at this moment; needed when `needs_gpu_list` says so.
 
     Raises:
-        ProfileError: the profile does not fit this vLLM (names field and version), or would listen to
-            other machines without an API key.
+        ProfileError: the profile does not fit this vLLM (names field and version), would listen to
+            other machines without an API key, or names GPUs that cannot be had.
         EngineEnvironmentError: the environment cannot serve.
     """
     probe = _probe(environment)
@@ -104,6 +107,7 @@ def build(
             offline=offline,
             base_env=base_env,
             cores=cores,
+            gpus=gpus,
         ),
         host=profile.server.host,
         port=profile.server.port,
@@ -114,15 +118,25 @@ def build(
     )
 
 
-def preview(profile: Profile, environment: EngineEnvironment) -> str:
+def needs_gpu_list(profile: Profile, environment: EngineEnvironment, base_env: Mapping[str, str]) -> bool:
+    """Whether `build` must be told the machine's GPUs, since this vLLM knows them by number only."""
+    return environment.probe is not None and gpu_names.needs_list(
+        profile, environment.probe, {**base_env, **profile.env}
+    )
+
+
+def preview(profile: Profile, environment: EngineEnvironment, *, gpus: GpuList | None = None) -> str:
     """Return the command as a person would type it in a shell: variables, program, what it serves, each option a line.
 
-    The API key is shown as a placeholder, and what only marks our runs is left out.
+    The API key is shown as a placeholder, and what only marks our runs is left out. GPUs are shown by UUID while
+    nobody knows their numbers, which a start finds out.
 
     Raises:
         ProfileError: as for `build`.
         EngineEnvironmentError: the environment cannot serve.
     """
+    if gpus is None and environment.probe is not None and needs_gpu_list(profile, environment, {}):
+        environment = replace(environment, probe=replace(environment.probe, gpu_uuids=True))
     launch = build(
         profile,
         environment=environment,
@@ -132,6 +146,7 @@ def preview(profile: Profile, environment: EngineEnvironment) -> str:
         api_key="YOUR-KEY" if profile.server.api_key else None,
         offline=False,
         base_env={},
+        gpus=gpus,
     )
     lines = [f"{name}={shlex.quote(value)}" for name, value in sorted(launch.env.items()) if name not in _NOT_SHOWN]
     current = ""
@@ -158,6 +173,11 @@ def check(profile: Profile, environment: EngineEnvironment) -> tuple[Finding, ..
         findings.append(Finding(Severity.ERROR, what, fix="Use 127.0.0.1, or set server.api_key = true."))
     for path in engine_options.unused_fields(profile, probe):
         findings.append(Finding(Severity.NOTE, f"{path}: a {probe.platform} engine does not use it."))
+    names = profile.parallel.device_ids or ()
+    if probe.platform != "cpu" and (words := gpu_names.problem(names, probe)):
+        what = f"parallel.device_ids: {words}."
+        fix = "Choose other GPUs, or another engine environment."
+        findings.append(Finding(Severity.ERROR, what, fix=fix, field="parallel.device_ids"))
     if probe.platform == "cpu" and profile.speculation.rejection_sample_method == "synthetic":
         what = "speculation.rejection_sample_method: on a CPU, synthetic starts and then dies with the first request."
         findings.append(Finding(Severity.WARNING, what, fix="Use it on a GPU only."))

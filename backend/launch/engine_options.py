@@ -20,6 +20,7 @@ _DP_ADDRESS = "--data-parallel-address"
 # Each has a field of its own that takes another way than its value as it is.
 _SPECIAL_FLAGS = {
     "--model": "target.model",
+    "--device-ids": "parallel.device_ids",
     "--tokenizer": "target.tokenizer",
     "--served-model-name": "target.served_model_name",
     "--chat-template": "server.chat_template",
@@ -30,9 +31,11 @@ _SPECIAL_FLAGS = {
     _SPEC_METRICS: "server.per_request_spec_metrics",
     _QUIET: "server.quiet_endpoints",
 }
-_OWN_FLAGS = {**_SPECIAL_FLAGS, **{field.flag: field.path for field in FIELDS if field.flag}}
+OWN_FLAGS: dict[str, str] = {**_SPECIAL_FLAGS, **{field.flag: field.path for field in FIELDS if field.flag}}
+"""For each option that a field of the profile carries: that field's path."""
+
 # An engine with one of these would show a secret, or not be the server that Specdeck starts and watches.
-_REFUSED_FLAGS = {
+REFUSED_FLAGS: dict[str, str] = {
     "--api-key": "a key on the command line can be seen by every user of the machine; set server.api_key = true",
     "--hf-token": "a token on the command line can be seen by every user of the machine; set HF_TOKEN in your shell",
     "--config": "its file could change any setting unseen; write the settings into the profile",
@@ -43,6 +46,8 @@ _REFUSED_FLAGS = {
     "--ssl-certfile": "Specdeck speaks plain HTTP with the engine",
     "--disable-log-stats": "without its counters nothing can be shown",
 }
+"""Options that no engine of Specdeck may have, with the reason."""
+
 _SPEC_FIELDS_NOT_SENT = frozenset({"other", "download_bytes"})
 
 
@@ -163,7 +168,8 @@ def _option(flag: str, value: Any, *, accepted: dict[str, EngineOption], known: 
         text = str(value)
     if option and option.choices and text not in option.choices:
         return f"does not know {text!r} for {flag}; it knows {', '.join(map(str, option.choices))}", []
-    return "", [flag, text]
+    # A value that looks like an option would be taken for one.
+    return "", [f"{flag}={text}"] if text.startswith("-") else [flag, text]
 
 
 def _speculation_problems(profile: Profile, probe: Probe) -> Iterator[str]:
@@ -204,12 +210,12 @@ def _extra_problems(profile: Profile, probe: Probe, accepted: dict[str, EngineOp
             continue
         spellings = {flag, flag.replace("--no-", "--", 1), *(option.flags if option else ())}
         if not accepted:  # the parser could not be read: be careful with everything that might be one of ours
-            spellings |= {known for known in (*_OWN_FLAGS, *_REFUSED_FLAGS) if known.startswith(flag)}
+            spellings |= {known for known in (*OWN_FLAGS, *REFUSED_FLAGS) if known.startswith(flag)}
         for spelling in sorted(spellings):
-            if spelling in _REFUSED_FLAGS:
-                yield f"extra_args: {spelling} is not allowed: {_REFUSED_FLAGS[spelling]}."
-            elif spelling in _OWN_FLAGS:
-                yield f"extra_args: {spelling} has a field of its own; set {_OWN_FLAGS[spelling]} instead."
+            if spelling in REFUSED_FLAGS:
+                yield f"extra_args: {spelling} is not allowed: {REFUSED_FLAGS[spelling]}."
+            elif spelling in OWN_FLAGS:
+                yield f"extra_args: {spelling} has a field of its own; set {OWN_FLAGS[spelling]} instead."
 
 
 def raise_problems(problems: list[str], *, profile: Profile) -> None:

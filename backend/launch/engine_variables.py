@@ -5,7 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from backend.clean_env import clean_environment
+from backend.errors import ProfileError
+from backend.launch import gpu_names
 from backend.launch.engine_options import is_loopback
+from backend.launch.gpu_names import GpuList
 from backend.launch.probe import Probe
 from backend.launch.processes import RUN_ID_VARIABLE
 from backend.launch.profile import Profile
@@ -22,6 +25,7 @@ def build_variables(
     offline: bool,
     base_env: Mapping[str, str],
     cores: Sequence[int] | None = None,
+    gpus: GpuList | None = None,
 ) -> dict[str, str]:
     """Return the whole environment of the engine.
 
@@ -34,6 +38,10 @@ def build_variables(
         offline: True keeps vLLM from asking the hub.
         base_env: the user's variables.
         cores: CPU numbers that the engine may use, by default those that we may use.
+        gpus: the machine's GPUs, for a vLLM that knows them by number only.
+
+    Raises:
+        ProfileError: this vLLM cannot run on the GPUs that are named.
     """
     env = clean_environment(base_env)
     if is_loopback(profile.server.host):
@@ -50,6 +58,8 @@ def build_variables(
     if probe.platform == "cpu":
         env |= _cpu(profile, cores=cores)
     env |= profile.env
+    if probe.platform != "cpu":
+        env |= _gpus(profile, env, probe=probe, gpus=gpus)
     env |= {
         "PYTHONSAFEPATH": "1",
         RUN_ID_VARIABLE: run_id,
@@ -60,6 +70,20 @@ def build_variables(
     if api_key is not None:
         env["VLLM_API_KEY"] = api_key
     return env
+
+
+def _gpus(profile: Profile, env: Mapping[str, str], *, probe: Probe, gpus: GpuList | None) -> dict[str, str]:
+    """Name the GPUs as this vLLM takes them; numbers mean the PCI order, whatever else was set."""
+    names = gpu_names.wanted(profile, env)
+    if not names:
+        return {}
+    try:
+        value = gpu_names.visible(names, probe, gpus)
+    except ValueError as error:
+        place = "parallel.device_ids" if profile.parallel.device_ids is not None else gpu_names.VARIABLE
+        raise ProfileError(f"{place}: {error}.", "Choose other GPUs, or another engine environment.") from error
+    order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if profile.parallel.device_ids is not None else {}
+    return {gpu_names.VARIABLE: value, **order}
 
 
 def _cpu(profile: Profile, *, cores: Sequence[int] | None) -> dict[str, str]:

@@ -50,6 +50,8 @@ class Probe:
         serve_module: module to run with `-m` to serve.
         packages: versions of packages that matter (torch, transformers, pandas ...), None if absent.
         errors: what went wrong in the probe; empty when all was well.
+        gpu_uuids: whether its platform code resolves UUIDs in CUDA_VISIBLE_DEVICES (others crash on them);
+            `mig_uuids` whether it tells MIG slices apart. None when the probe is older than the question.
     """
 
     distribution: str
@@ -63,6 +65,8 @@ class Probe:
     spec_fields: tuple[SpecField, ...] = ()
     packages: Mapping[str, str | None] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
+    gpu_uuids: bool | None = None
+    mig_uuids: bool | None = None
 
     def accepts(self, flag: str) -> bool:
         """Whether the parser knows `flag`; True when the parser could not be read and nothing is known."""
@@ -90,6 +94,8 @@ def parse(answer: Mapping[str, Any]) -> Probe:
             spec_fields=tuple(_spec_field(entry) for entry in answer["spec_fields"]),
             packages=dict(answer["packages"]),
             errors=tuple(answer["errors"]),
+            gpu_uuids=answer.get("gpu_uuids"),
+            mig_uuids=answer.get("mig_uuids"),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"incomplete answer ({error!r})") from error

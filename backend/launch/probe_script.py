@@ -32,6 +32,7 @@ CLI_MODULE = "vllm.entrypoints.cli.main"
 # Else the first of these that can be run with `-m` serves; both take the options directly.
 SERVE_MODULES = ("vllm.entrypoints.launchers.api_server.entry", "vllm.entrypoints.openai.api_server")
 LIMITS = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length")
+PLATFORM_SOURCE = "platforms/cuda.py"
 SPEC_SOURCES = ("config/speculative.py", "config/__init__.py", "config.py")
 PACKAGES = (
     "torch", "transformers", "ray", "arctic-inference", "xgrammar", "triton", "flashinfer-python", "pandas",
@@ -239,6 +240,16 @@ def source_fields(node: ast.ClassDef) -> list[dict[str, Any]]:
     return fields
 
 
+def read_gpu_names(folder: Path) -> dict[str, bool | None]:
+    """Whether the platform code looks UUIDs of CUDA_VISIBLE_DEVICES up, and those of MIG slices; None if unread."""
+    file = folder / PLATFORM_SOURCE
+    if not file.is_file():
+        return {"gpu_uuids": None, "mig_uuids": None}
+    source = file.read_text(encoding="utf-8", errors="replace")
+    uuids = "nvmlDeviceGetHandleByUUID" in source
+    return {"gpu_uuids": uuids, "mig_uuids": uuids and "MigDevice" in source}
+
+
 def ask_vllm(answer: dict[str, Any], docs: dict[str, str]) -> None:
     """Fill in what only a running vLLM knows; raises whatever vLLM raises."""
     clock = time.monotonic()
@@ -291,12 +302,15 @@ def main() -> dict[str, Any]:
         "flags": [],
         "spec_methods": [],
         "spec_fields": [],
+        "gpu_uuids": None,
+        "mig_uuids": None,
     }
     if folder is None or name is None:
         answer["import_error"] = "there is no vLLM in this environment"
         return answer
     try:
         answer["spec_methods"], answer["spec_fields"] = read_source(folder)
+        answer.update(read_gpu_names(folder))
     except (OSError, SyntaxError, ValueError) as error:
         answer["errors"].append(f"source: {error!r}")
     docs = {field["name"]: field["help"] for field in answer["spec_fields"]}

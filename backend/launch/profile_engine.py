@@ -33,8 +33,7 @@ class Parallel(Table):
     )
     device_ids: tuple[Text, ...] | None = setting(
         "GPUs",
-        "Which GPUs to use, by number in PCI order or by UUID.",
-        flag="--device-ids",
+        "Which GPUs to use, by UUID, or by number in PCI order.",
         gpu_only=True,
         strict=False,
         min_length=1,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from backend import paths
 from backend.errors import ProfileError, UsageError
-from backend.launch import profile_toml
+from backend.launch import kept_secrets, profile_toml
 from backend.launch.profile import Profile
 
 _PUT_AWAY = ".deleted-"
@@ -122,6 +122,7 @@ class ProfileStore:
         old = self._own_file(name)
         path = self._free_path(new_name)
         os.replace(old, path)
+        kept_secrets.rename(name, new_name)
         return path
 
     def delete(self, name: str) -> None:
@@ -132,6 +133,7 @@ class ProfileStore:
             ProfileError: it is a preset.
         """
         self._own_file(name).unlink()
+        kept_secrets.keep(name, {})
 
     def put_away(self, name: str) -> str:
         """Delete one of the user's own profiles so that it can be brought back; returns the token for `bring_back`.
@@ -144,9 +146,11 @@ class ProfileStore:
         # In the same folder, since the file may be a link that says where to from here.
         hidden = path.with_name(f".{path.name}{_PUT_AWAY}{time.time_ns():020}")
         os.replace(path, hidden)
+        kept_secrets.rename(name, hidden.name)
         kept = sorted(self._own.glob(f".*{_PUT_AWAY}*"), key=lambda one: one.name.rpartition("-")[2])
         for old in kept[:-_KEPT_AWAY]:
             old.unlink(missing_ok=True)
+            kept_secrets.keep(old.name, {})
         return hidden.name
 
     def bring_back(self, token: str) -> str:
@@ -163,6 +167,7 @@ class ProfileStore:
         if path.exists() or path.is_symlink():
             raise ProfileError(f"There is already a profile named {file_name}.", "Rename that one first.")
         os.replace(hidden, path)
+        kept_secrets.rename(token, file_name)
         return file_name
 
     def free_name(self, wish: str) -> str:

@@ -100,13 +100,18 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
+def is_secret_variable(name: str) -> bool:
+    """Whether a variable's name says that its value is a secret."""
+    words = set(name.upper().split("_"))
+    return bool(words & _SECRET_WORDS) or name.upper().endswith(("API_KEY", "ACCESS_KEY"))
+
+
 def variable_problem(name: str) -> str:
     """Say why a profile may not set the environment variable `name`; "" when it may."""
     if not _VARIABLE.fullmatch(name):
         return "is no name of an environment variable"
     if name in MANAGED_VARIABLES or name.startswith("SPECDECK_"):
         return "is set by Specdeck itself and should not stand in a profile"
-    words = set(name.upper().split("_"))
-    if words & _SECRET_WORDS or name.upper().endswith(("API_KEY", "ACCESS_KEY")):
+    if is_secret_variable(name):
         return "looks like a secret: profiles are plain files that people share, so set it in your shell"
     return ""

@@ -222,7 +222,7 @@ def test_no_secret_is_ever_in_argv(wanted: Profile) -> None:
         result = launch(wanted, api_key="sk-geheim-4711", base_env={"HF_TOKEN": "hf-geheim-4711"}, **CUDA)
     except ProfileError:
         return
-    assert "4711" not in " ".join(result.argv) + repr(result)
+    assert "geheim-4711" not in " ".join(result.argv) + repr(result)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "my-box"])

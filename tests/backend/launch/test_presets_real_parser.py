@@ -1,4 +1,4 @@
-"""Every preset, and a profile with every field set, through the parser of a real vLLM; no engine is started."""
+"""Every preset, a profile with every field set, and imported commands through a real vLLM's parser; nothing starts."""
 
 import json
 import subprocess
@@ -11,6 +11,7 @@ from backend.launch.command import build
 from backend.launch.environments import EngineEnvironment
 from backend.launch.profile import FIELDS, Profile
 from backend.launch.profile_store import ProfileStore
+from tests.backend.launch.import_cases import imported
 from tests.backend.launch.profile_cases import CUDA, environment
 
 # Runs in the engine's interpreter: argv lists on stdin, {name: [model, speculative config, left over]} on stdout.
@@ -26,7 +27,7 @@ result = {}
 for name, argv in json.load(sys.stdin).items():
     args = make_arg_parser(FlexibleArgumentParser()).parse_args(argv)
     config = args.speculative_config
-    result[name] = [args.model_tag, config, sorted(set(config) - fields)]
+    result[name] = [args.model_tag, config, sorted(set(config or ()) - fields)]
 json.dump(result, answer)
 """
 
@@ -108,6 +109,32 @@ per_request_spec_metrics = "detailed"
 """
 
 
+# Old spellings, each of which the import turns into something that this vLLM takes.
+OLD = (
+    "--guided-decoding-backend xgrammar --guided-decoding-disable-any-whitespace",
+    "--cuda-graph-sizes 512",
+    "--cuda-graph-sizes 1 2 4",
+    "--task embed",
+    "--disable-mm-preprocessor-cache --enable-multimodal-encoder-data-parallel",
+    '--override-pooler-config \'{"pooling_type": "MEAN"}\'',
+    "--eplb-window-size 10 --eplb-step-interval 3 --num-redundant-experts 2 --eplb-log-balancedness",
+    "-O3",
+    "-O.mode 3 --limit-mm-per-prompt.image 2 --hf-overrides.rope_theta 1e6",
+    '--rope-scaling \'{"rope_type":"yarn","factor":4.0}\' --rope-theta 1e6',
+    "-sc {method: ngram, num_speculative_tokens: 4, ngram_prompt_lookup_max: 4}",
+    "--spec-method ngram --spec-tokens 3 --max-model-len 32k --kv-cache-dt fp8 --kv-cache-dtype fp8",
+    "--use-v2-block-manager --swap-space 4 --num-scheduler-steps 8 --disable-log-requests --device cuda",
+    "--no-enable-prefix-caching --enable-chunked-prefill true --trust_remote_code -tp 2 -q fp8",
+)
+BLOG = Path(__file__).parents[2] / "data" / "blog_launch.sh"
+
+
+def _imported() -> dict[str, Profile]:
+    texts = {line: f"VLLM_ATTENTION_BACKEND=FLASH_ATTN vllm serve a/b {line}" for line in OLD}
+    texts["blog"] = BLOG.read_text(encoding="utf-8")
+    return {name: imported(text).profile for name, text in texts.items()}
+
+
 def _profiles() -> list[Profile]:
     everything = profile_toml.loads(EVERYTHING, name="everything")
     unset = [field.path for field in FIELDS if field.flag and field.value(everything) is None]
@@ -133,6 +160,12 @@ def test_the_real_parser_accepts_every_preset(engine_python: Path, tmp_path: Pat
             )  # fmt: skip
             assert launch.argv[1:4] == ("-m", "vllm.entrypoints.cli.main", "serve")
             commands[f"{profile.name} {platform}"] = list(launch.argv[4:])
+    for name, profile in _imported().items():
+        launch = build(
+            profile, environment=_environment("cuda"), run_id="r", temp_dir=tmp_path, models=tmp_path, api_key="k",
+            offline=True, base_env={},
+        )  # fmt: skip
+        commands[name] = list(launch.argv[4:])
     done = subprocess.run(
         [engine_python, "-P", "-c", SCRIPT],
         input=json.dumps(commands), cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False,
@@ -143,5 +176,7 @@ def test_the_real_parser_accepts_every_preset(engine_python: Path, tmp_path: Pat
     assert result.keys() == commands.keys()
     for name, (model, config, unknown) in result.items():
         assert model == commands[name][0]
-        assert config["num_speculative_tokens"] >= 1
         assert unknown == [], name
+        if name not in OLD:
+            assert config["num_speculative_tokens"] >= 1
+    assert result["blog"][1]["method"] == "draft_model"

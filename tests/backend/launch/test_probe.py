@@ -152,3 +152,19 @@ def test_limits_and_internal_fields_from_the_source(tmp_path: Path) -> None:
     assert set(fields) == {"k", "target"}
     assert fields["k"]["constraints"] == ["Gt(gt=0)"]
     assert fields["target"]["internal"]
+
+
+@pytest.mark.parametrize(
+    ("source", "uuids", "slices"),
+    [
+        (None, None, None),
+        ("def device_id_to_physical_device_id(i):\n    return int(i)\n", False, False),
+        ("handle = pynvml.nvmlDeviceGetHandleByUUID(name)\n", True, False),
+        ("pynvml.nvmlDeviceGetHandleByUUID(n); pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(n)\n", True, True),
+    ],
+)
+def test_script_looks_whether_gpus_go_by_uuid(
+    tmp_path: Path, source: str | None, uuids: bool | None, slices: bool | None
+) -> None:
+    parsed = probe.parse(run_script(tmp_path, **{"vllm/platforms/cuda.py": source}))
+    assert (parsed.gpu_uuids, parsed.mig_uuids) == (uuids, slices)
