@@ -1,5 +1,7 @@
 """Places in a pasted text: words that know where they stand, errors that point at them, secrets out of sight."""
 
+import bisect
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -99,9 +101,9 @@ class Source:
         """Return line and column in the whole text of a character of `text`."""
         if not self.exact:
             return self.line, self.column
-        before = self.text[:index]
-        lines = before.count("\n")
-        column = len(before) - (before.rfind("\n") + 1) + 1
+        starts = _line_starts(self.text)
+        lines = bisect.bisect_right(starts, index) - 1
+        column = index - starts[lines] + 1
         return self.line + lines, column if lines else self.column + column - 1
 
     def word(self, text: str, start: int, end: int, *, quoted: bool = False, from_env: str = "") -> Word:
@@ -155,6 +157,11 @@ class Source:
         """Whether a text holds a secret that was found, or what looks like one, whatever its name."""
         known = any(secret in text for secret in self.secrets if len(secret) >= _SURE_FROM)
         return known or _LOOKS_SECRET.search(text) is not None or _CREDENTIALS.search(text) is not None
+
+
+@functools.lru_cache(maxsize=8)
+def _line_starts(text: str) -> tuple[int, ...]:
+    return (0, *(found.end() for found in re.finditer("\n", text)))
 
 
 def redacted(text: str, secrets: Mapping[str, None] | None = None, *, same_length: bool = False) -> str:

@@ -9,7 +9,7 @@ from backend.launch.import_profile import ImportResult
 from backend.launch.import_text import ImportTextError, Source
 from backend.launch.probe import Probe
 
-MAX_CHARACTERS = 200_000
+MAX_CHARACTERS = 50_000
 """Longest text that is read: a launch script is never so long."""
 
 

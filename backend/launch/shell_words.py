@@ -19,6 +19,7 @@ _TYPOGRAPHIC = {  # by number, since they look like others
     "\u2014": "a typographic dash", "\u2026": "three dots in one character",
 }  # fmt: skip
 _ANSI = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "a": "\a", "b": "\b", "e": "\x1b"}
+_CHARACTERS, _WORDS, _RESOLVED = 50_000, 2_000, 500_000  # most in one value, in one list, from all variables
 _NOT_FOLLOWED = "Specdeck reads a script and never runs it. Write here what it comes to."
 
 
@@ -61,6 +62,7 @@ class _Reader:
         self._text = source.text
         self._scope = scope
         self._at = 0
+        self._resolved = 0  # what variables came to in all
 
     # ---- commands ------------------------------------------------------------------------------------------------
 
@@ -146,6 +148,7 @@ class _Reader:
         while True:
             if not self._skip_blanks(newlines=True):
                 self._fail(start, start + 1, "a list in ( ) does not end.")
+            self._limit(start, len(words), _WORDS)
             if self._text[self._at] == ")":
                 self._at += 1
                 return tuple(words)
@@ -187,9 +190,11 @@ class _Reader:
             pieces[-1].append((text, quoted))
             assert self._at > begin
         if whole is not None:
+            self._limit(start, len(whole), _WORDS)
             if any(piece for piece in pieces):
                 self._fail(start, self._at, "a list stands inside a longer word here.", "Write the words one by one.")
             return whole
+        self._limit(start, sum(len(text) for piece in pieces for text, _ in piece), _CHARACTERS)
         joined = [("".join(text for text, _ in piece), any(quoted for _, quoted in piece)) for piece in pieces if piece]
         return [self._source.word(text, start, self._at, quoted=quoted, from_env=from_env) for text, quoted in joined]
 
@@ -207,6 +212,7 @@ class _Reader:
             from_env = name or from_env
             parts.append(text)
         value = "".join(parts)
+        self._limit(start, len(value), _CHARACTERS)
         return self._source.word(value, start, max(self._at, start + 1), quoted=quoted, from_env=from_env)
 
     def _split(self, value: str, pieces: list[list[tuple[str, bool]]]) -> None:
@@ -315,6 +321,8 @@ class _Reader:
             )
         self._at = found.end()
         self._scope.used.add(name)
+        self._resolved += len(value)
+        self._limit(at, self._resolved, _RESOLVED)
         return tuple(self._source.word(word.text, at, found.end(), quoted=True) for word in value)
 
     def _variable(self, *, assigning: str = "") -> tuple[str, str]:
@@ -364,6 +372,8 @@ class _Reader:
                 start, self._at, f"${name} is not set anywhere before.", "Set it above, or write its value here."
             )
         self._scope.used.add(name)
+        self._resolved += len(value)
+        self._limit(start, self._resolved, _RESOLVED)
         return value, ""
 
     def _plain(self, word: str, start: int) -> str:
@@ -371,6 +381,11 @@ class _Reader:
         if "$" in word:
             self._fail(start, self._at, "a variable inside a variable is not followed.", _NOT_FOLLOWED)
         return word.strip("\"'") if len(word) > 1 and word[0] == word[-1] and word[0] in "\"'" else word
+
+    def _limit(self, start: int, size: int, most: int) -> None:
+        """Variables made of variables can grow without end."""
+        if size > most:
+            self._fail(start, start + 1, "this grows too long.", "Write what it comes to.")
 
     def _fail(self, start: int, end: int, message: str, what_to_do: str = "") -> NoReturn:
         self._source.fail(start, end, message, what_to_do)

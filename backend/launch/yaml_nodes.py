@@ -7,8 +7,6 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from backend.launch.import_text import ImportTextError, Source, Word
 
-_DEPTH = 30
-
 
 def documents(source: Source) -> list[Node]:
     """Return the documents of a text; values are not converted, and no tag makes an object.
@@ -28,15 +26,21 @@ def documents(source: Source) -> list[Node]:
         raise ImportTextError("This is no YAML that Specdeck can read.", str(error)[:200]) from error
 
 
-def entries(node: Node | None, *, depth: int = 0) -> Iterator[tuple[str, Node, Node]]:
-    """Yield (key, node of the key, node of the value) of a table; those of tables merged by << come first."""
-    if not isinstance(node, MappingNode) or depth > _DEPTH:
+def entries(node: Node | None, *, merged: set[int] | None = None) -> Iterator[tuple[str, Node, Node]]:
+    """Yield (key, node of the key, node of the value) of a table; those of tables merged by << come first.
+
+    Args:
+        node: the table.
+        merged: tables that were merged already: each counts once, however often and deeply it is named.
+    """
+    merged = set() if merged is None else merged
+    if not isinstance(node, MappingNode) or id(node) in merged:
         return
+    merged.add(id(node))
     for key, value in node.value:
         if isinstance(key, ScalarNode) and key.value == "<<":
-            merged = value.value if isinstance(value, SequenceNode) else [value]
-            for one in merged:
-                yield from entries(one, depth=depth + 1)
+            for one in value.value if isinstance(value, SequenceNode) else [value]:
+                yield from entries(one, merged=merged)
     for key, value in node.value:
         if isinstance(key, ScalarNode) and key.value != "<<":
             yield key.value, key, value

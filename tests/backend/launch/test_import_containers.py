@@ -142,8 +142,12 @@ def test_yaml_makes_no_objects_and_no_bombs() -> None:
     assert imported(bomb).profile.target.model == "a/b"
     evil = "services:\n  v: {image: vllm/x, command: !!python/object/apply:os.system [a/b]}\n"
     assert imported(evil).profile.target.model == "a/b"
-    endless = "services: &s\n  v: {image: vllm/x, command: [a/b], environment: {<<: *s}}\n"
-    assert imported(endless).profile.target.model == "a/b"
+    for environment in ("&e {<<: *e, A: b}", "&e {<<: [*e, *e], A: b}"):
+        endless = f"services:\n  v:\n    image: vllm/x\n    command: a/b\n    environment: {environment}\n"
+        assert imported(endless).profile.env == {"A": "b"}
+    levels = "".join(f"x{n}: &x{n} {{<<: [*x{n - 1}, *x{n - 1}]}}\n" for n in range(1, 40))
+    wide = f"x0: &x0 {{A: b}}\n{levels}services:\n  v: {{image: vllm/x, command: a/b, environment: {{<<: *x39}}}}\n"
+    assert imported(wide).profile.env == {"A": "b"}
 
 
 MANIFEST = """apiVersion: apps/v1

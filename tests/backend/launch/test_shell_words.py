@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.launch.import_text import ImportTextError, Source
+from backend.launch.import_text import ImportTextError, Source, Word
 from backend.launch.shell_scope import Scope
 from backend.launch.shell_words import commands
 
@@ -139,6 +139,30 @@ def test_a_secret_that_only_the_shell_knows_is_no_error() -> None:
         ("", "HF_TOKEN"),
         ("PATH=/x:", "PATH"),
     ]
+
+
+def _assign_all(text: str) -> None:
+    scope = Scope(values={"A": "xx", "B": (Word("x"), Word("y"))})
+    for command in commands(Source.of(text), scope):
+        for one in command.assignments:
+            old = scope.values[one.name] if one.adds else None
+            both = (*old, *one.value) if isinstance(old, tuple) and isinstance(one.value, tuple) else one.value
+            scope.values[one.name] = both
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'A="$A$A"\n' * 60,
+        "A=$A$A$A\n" * 60,
+        'B+=("${B[@]}" "${B[@]}")\n' * 60,
+        'B=("${B[@]}" "${B[@]}")\n' * 60,
+        'A="$A$A"\n' * 13 + f"run {'$A' * 9000}",
+    ],
+)
+def test_values_that_double_do_not_grow_without_end(text: str) -> None:
+    with pytest.raises(ImportTextError, match="grows too long"):
+        _assign_all(text)
 
 
 def test_a_windows_text_reads_like_any_other() -> None:
